@@ -1,0 +1,69 @@
+//! What reading an object brought up: errors that refuse it and warnings that do not.
+
+use crate::node::{Path, Position};
+
+/// Where an object comes from, which decides how much of its past is forgiven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// A file given to a command. Files of every era of the originals are read.
+    #[default]
+    File,
+    /// An API server, which has already refused what the schema forbids.
+    Server,
+}
+
+/// One thing to say about one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The field it is about.
+    pub path: Path,
+    /// Where the field stands, if that is no longer to be found by its path.
+    pub at: Option<Position>,
+    /// What is the matter, and what to do about it.
+    pub text: String,
+}
+
+/// Collects findings while an object is read. All problems are reported, not only the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Where the object comes from.
+    pub source: Source,
+    /// Reasons to refuse the object.
+    pub errors: Vec<Finding>,
+    /// Things that were accepted but should be written differently.
+    pub warnings: Vec<Finding>,
+}
+
+impl Findings {
+    /// Nothing found yet in an object from `source`.
+    #[must_use]
+    pub fn from(source: Source) -> Self {
+        Self { source, ..Self::default() }
+    }
+
+    /// Refuses the object because of the value at `path`.
+    pub fn error(&mut self, path: &Path, text: impl Into<String>) {
+        self.errors.push(Finding { path: path.clone(), at: None, text: text.into() });
+    }
+
+    /// Refuses the object because of a value that has moved away from `path`.
+    pub fn error_at(&mut self, path: &Path, at: Position, text: impl Into<String>) {
+        self.errors.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
+    }
+
+    /// Accepts the value at `path` but says how to write it better.
+    pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
+        self.warnings.push(Finding { path: path.clone(), at: None, text: text.into() });
+    }
+
+    /// Accepts a value that has moved away from `path` but says how to write it better.
+    pub fn warn_at(&mut self, path: &Path, at: Position, text: impl Into<String>) {
+        self.warnings.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
+    }
+
+    /// Whether nothing refuses the object.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        self.errors.is_empty()
+    }
+}

@@ -1,0 +1,447 @@
+//! Checks a value against a schema, with the words an API server would use.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{Kind, ListType, Schema};
+use crate::node::Path;
+
+/// One place where a value breaks its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The value.
+    pub path: Path,
+    /// Which rule it breaks.
+    pub rule: Rule,
+    /// The message, without the path.
+    pub text: String,
+}
+
+/// The rules a schema can state, as far as callers treat them differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The schema declares no such field. Servers drop it, strict clients refuse it.
+    Unknown,
+    /// A field that must be there is not.
+    Required,
+    /// A value of another type.
+    Type,
+    /// A value out of the allowed set, range, length or form.
+    Value,
+    /// Two equal elements in a list that forbids them.
+    Duplicate,
+}
+
+impl Schema {
+    /// Every place where `value` breaks this schema.
+    #[must_use]
+    pub fn check(&self, value: &Value) -> Vec<Violation> {
+        let mut found = Vec::new();
+        self.visit(value, &Path::root(), &mut found);
+        found
+    }
+
+    fn visit(&self, value: &Value, path: &Path, found: &mut Vec<Violation>) {
+        if value.is_null() && self.nullable {
+            return;
+        }
+        if let Some(expected) = self.type_mismatch(value) {
+            let what = type_name(value);
+            let text = format!(
+                "Invalid value: \"{what}\": {path} in body must be of type {expected}: \"{what}\"{}",
+                hint(expected, value)
+            );
+            found.push(Violation { path: path.clone(), rule: Rule::Type, text });
+            return;
+        }
+        if !self.allowed.is_empty() && !self.allowed.contains(value) {
+            let mut text = format!("Unsupported value: {value}: supported values: ");
+            for (place, allowed) in self.allowed.iter().enumerate() {
+                let _ = write!(text, "{}{allowed}", if place > 0 { ", " } else { "" });
+            }
+            found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+            return;
+        }
+        match value {
+            Value::Object(entries) => self.visit_object(entries, path, found),
+            Value::Array(items) => self.visit_list(items, path, found),
+            Value::String(text) => self.visit_string(text, path, found),
+            Value::Number(_) => self.visit_number(value, path, found),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// The type the schema asks for, if `value` has another.
+    fn type_mismatch(&self, value: &Value) -> Option<&'static str> {
+        let (fits, expected) = match self.kind {
+            Kind::Any => (!value.is_null() || self.preserve_unknown, "any"),
+            Kind::Object => (value.is_object(), "object"),
+            Kind::Array => (value.is_array(), "array"),
+            Kind::String => (value.is_string(), "string"),
+            Kind::Integer => (is_integer(value), "integer"),
+            Kind::Number => (value.is_number(), "number"),
+            Kind::Boolean => (value.is_boolean(), "boolean"),
+            // Quantities may be written as `0.5`; a server sees the same number.
+            Kind::IntOrString if self.pattern.is_some() => {
+                (value.is_number() || value.is_string(), "integer,string")
+            }
+            Kind::IntOrString => (is_integer(value) || value.is_string(), "integer,string"),
+        };
+        (!fits).then_some(expected)
+    }
+
+    fn visit_object(
+        &self,
+        entries: &serde_json::Map<String, Value>,
+        path: &Path,
+        found: &mut Vec<Violation>,
+    ) {
+        for name in &self.required {
+            if !entries.contains_key(name) {
+                let text = "Required value".to_owned();
+                found.push(Violation { path: path.key(name), rule: Rule::Required, text });
+            }
+        }
+        if self.embedded {
+            for name in ["apiVersion", "kind"] {
+                if entries.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {
+                    let text = "Required value: must not be empty".to_owned();
+                    found.push(Violation { path: path.key(name), rule: Rule::Required, text });
+                }
+            }
+        }
+        if let Some(most) = self.max_properties {
+            too_many(entries.len(), most, path, found);
+        }
+        for (name, value) in entries {
+            match self.entry(name) {
+                Some(schema) => schema.visit(value, &path.key(name), found),
+                None if self.keeps_unknown() => {}
+                None => {
+                    let text = unknown_field(name, self.entry_names());
+                    found.push(Violation { path: path.key(name), rule: Rule::Unknown, text });
+                }
+            }
+        }
+    }
+
+    fn visit_list(&self, items: &[Value], path: &Path, found: &mut Vec<Violation>) {
+        if let Some(most) = self.max_items {
+            too_many(items.len(), most, path, found);
+        }
+        if let Some(least) = self.min_items
+            && (items.len() as u64) < least
+        {
+            let text = format!(
+                "Invalid value: {}: {path} in body should have at least {least} items",
+                items.len()
+            );
+            found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        }
+        if let Some(schema) = &self.items {
+            for (index, item) in items.iter().enumerate() {
+                schema.visit(item, &path.index(index), found);
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let key = match &self.list {
+                ListType::Atomic => break,
+                ListType::Set => item.clone(),
+                ListType::Map(keys) => keys
+                    .iter()
+                    .filter_map(|key| item.get(key).map(|value| (key.clone(), value.clone())))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into(),
+            };
+            let key = key.to_string();
+            if seen.contains(&key) {
+                let text = format!("Duplicate value: {key}");
+                found.push(Violation { path: path.index(index), rule: Rule::Duplicate, text });
+            }
+            seen.insert(key);
+        }
+    }
+
+    fn visit_string(&self, text: &str, path: &Path, found: &mut Vec<Violation>) {
+        let mut add =
+            |text: String| found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        let length = text.chars().count() as u64;
+        if let Some(most) = self.max_length
+            && length > most
+        {
+            add(format!("Too long: may not be more than {most} bytes"));
+        }
+        if let Some(least) = self.min_length
+            && length < least
+        {
+            add(format!(
+                "Invalid value: {text:?}: {path} in body should be at least {least} chars long"
+            ));
+        }
+        if let Some(pattern) = &self.pattern
+            && !pattern.is_match(text)
+        {
+            add(format!(
+                "Invalid value: {text:?}: {path} in body should match '{}'",
+                pattern.as_str()
+            ));
+        }
+        if let Some(format) = &self.format
+            && !fits_format(format, text)
+        {
+            add(format!(
+                "Invalid value: {text:?}: {path} in body must be of type {format}: {text:?}"
+            ));
+        }
+    }
+
+    fn visit_number(&self, value: &Value, path: &Path, found: &mut Vec<Violation>) {
+        let mut add =
+            |text: String| found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        let Some(number) = value.as_f64() else { return };
+        if let Some(most) = self.maximum
+            && number > most
+        {
+            add(format!(
+                "Invalid value: {value}: {path} in body should be less than or equal to {most}"
+            ));
+        }
+        if let Some(least) = self.minimum
+            && number < least
+        {
+            add(format!(
+                "Invalid value: {value}: {path} in body should be greater than or equal to {least}"
+            ));
+        }
+        if self.format.as_deref() == Some("int32")
+            && value.as_i64().is_some_and(|number| i32::try_from(number).is_err())
+        {
+            add(format!(
+                "Invalid value: {value}: {path} in body must fit 32 bits (-2147483648 to 2147483647)"
+            ));
+        }
+    }
+}
+
+fn too_many(have: usize, most: u64, path: &Path, found: &mut Vec<Violation>) {
+    if have as u64 > most {
+        let text = format!("Too many: {have}: must have at most {most} items");
+        found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    // A server takes 3.0 for the integer 3.
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The slip behind most type errors in hand-written YAML.
+fn hint(expected: &str, value: &Value) -> &'static str {
+    match (expected, value) {
+        ("string", Value::Bool(_) | Value::Number(_)) => "; put it in quotes",
+        ("integer" | "number" | "boolean", Value::String(_)) => "; remove the quotes",
+        ("array", Value::Object(_) | Value::String(_)) => {
+            "; write a list: start each entry with `- `"
+        }
+        ("object", Value::Array(_)) => "; remove the `- ` in front of the entries",
+        _ => "",
+    }
+}
+
+fn fits_format(format: &str, text: &str) -> bool {
+    match format {
+        "date-time" => text.parse::<jiff::Timestamp>().is_ok(),
+        "byte" => {
+            let body = text.trim_end_matches('=');
+            text.len().is_multiple_of(4)
+                && text.len() - body.len() <= 2
+                && body.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+        }
+        _ => true,
+    }
+}
+
+/// The message for a field that does not exist, with the one that was probably meant.
+fn unknown_field<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let close = known
+        .map(|candidate| (distance(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= 1 + name.chars().count() / 4);
+    match close {
+        Some((_, candidate)) => {
+            format!("unknown field \"{name}\"; did you mean \"{candidate}\"?")
+        }
+        None => format!("unknown field \"{name}\"; remove it, or check where it belongs"),
+    }
+}
+
+/// Edits (insert, delete, replace) between two names, letter case aside.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.to_lowercase().chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = corner + usize::from(from != *to);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(schema: &Value, value: &Value) -> Vec<(String, Rule, String)> {
+        Schema::compile(schema)
+            .unwrap()
+            .check(value)
+            .into_iter()
+            .map(|v| (v.path.to_string(), v.rule, v.text))
+            .collect()
+    }
+
+    /// The words are those of a real API server (apiserver specification, 4.3).
+    #[test]
+    fn each_rule_speaks_as_the_server_does() {
+        let field = |schema: Value| json!({"type": "object", "properties": {"x": schema}});
+        let table = [
+            (
+                json!({"type": "integer"}),
+                json!("three"),
+                Rule::Type,
+                "Invalid value: \"string\": x in body must be of type integer: \"string\"; remove the quotes",
+            ),
+            (
+                json!({"type": "string"}),
+                json!(true),
+                Rule::Type,
+                "Invalid value: \"boolean\": x in body must be of type string: \"boolean\"; put it in quotes",
+            ),
+            (
+                json!({"type": "string", "enum": ["red", "blue"]}),
+                json!("green"),
+                Rule::Value,
+                "Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+            ),
+            (
+                json!({"type": "integer", "maximum": 10.0}),
+                json!(20),
+                Rule::Value,
+                "Invalid value: 20: x in body should be less than or equal to 10",
+            ),
+            (
+                json!({"type": "integer", "minimum": 1}),
+                json!(0),
+                Rule::Value,
+                "Invalid value: 0: x in body should be greater than or equal to 1",
+            ),
+            (
+                json!({"type": "string", "maxLength": 3}),
+                json!("abcd"),
+                Rule::Value,
+                "Too long: may not be more than 3 bytes",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "maxItems": 1}),
+                json!(["a", "b"]),
+                Rule::Value,
+                "Too many: 2: must have at most 1 items",
+            ),
+            (
+                json!({"type": "string", "pattern": "^[a-z]+$"}),
+                json!("X"),
+                Rule::Value,
+                "Invalid value: \"X\": x in body should match '^[a-z]+$'",
+            ),
+            (
+                json!({"type": "string", "format": "date-time"}),
+                json!("zz"),
+                Rule::Value,
+                "Invalid value: \"zz\": x in body must be of type date-time: \"zz\"",
+            ),
+            (
+                json!({"x-kubernetes-int-or-string": true}),
+                json!(1.5),
+                Rule::Type,
+                "Invalid value: \"number\": x in body must be of type integer,string: \"number\"",
+            ),
+            (
+                json!({"type": "string"}),
+                json!(null),
+                Rule::Type,
+                "Invalid value: \"null\": x in body must be of type string: \"null\"",
+            ),
+        ];
+        for (schema, value, rule, text) in table {
+            let found = check(&field(schema), &json!({"x": value}));
+            assert_eq!(found, [("x".to_owned(), rule, text.to_owned())]);
+        }
+    }
+
+    #[test]
+    fn unknown_fields_name_the_likely_one() {
+        let schema =
+            json!({"type": "object", "properties": {"kernelMappings": {"type": "string"}}});
+        let table = [
+            ("kernelMapings", "did you mean \"kernelMappings\"?"),
+            ("KernelMappings", "did you mean \"kernelMappings\"?"),
+            ("replicas", "remove it, or check where it belongs"),
+        ];
+        for (name, expected) in table {
+            let found = check(&schema, &json!({name: "x"}));
+            assert_eq!(found[0].1, Rule::Unknown, "{name}");
+            assert!(found[0].2.ends_with(expected), "{}", found[0].2);
+        }
+    }
+
+    #[test]
+    fn lists_refuse_equal_keys() {
+        let schema = json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}},
+        });
+        let found = check(&schema, &json!([{"k": "a", "v": 1}, {"k": "b"}, {"k": "a", "v": 2}]));
+        assert_eq!(
+            found,
+            [("[2]".to_owned(), Rule::Duplicate, "Duplicate value: {\"k\":\"a\"}".to_owned())]
+        );
+    }
+
+    #[test]
+    fn open_objects_keep_anything() {
+        for open in [
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+            json!({"type": "object", "additionalProperties": true}),
+            json!({"x-kubernetes-preserve-unknown-fields": true}),
+        ] {
+            assert_eq!(check(&open, &json!({"a": {"b": null}})), [], "{open}");
+        }
+    }
+
+    #[test]
+    fn embedded_objects_need_a_type() {
+        let schema = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+        assert_eq!(check(&schema, &json!({"kind": "Job"})).len(), 1);
+        assert_eq!(check(&schema, &json!({"kind": "Job", "apiVersion": "batch/v1"})).len(), 0);
+    }
+}
