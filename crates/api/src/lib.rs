@@ -11,6 +11,7 @@ pub mod finding;
 pub mod kind;
 pub mod kubernetes;
 pub mod meta;
+pub mod models;
 pub mod node;
 pub mod object;
 pub mod quantity;

@@ -110,6 +110,8 @@ fn unreachable_decode() -> Result<Object, serde_json::Error> {
 /// The canonical schema of a root type. Servers take apiVersion, kind and metadata for granted.
 pub(crate) fn root_schema<T: schemars::JsonSchema>() -> Value {
     let mut schema = crate::schema::of::<T>();
+    // A server refuses a schema that says anything about metadata, be it a description.
+    schema["properties"]["metadata"] = serde_json::json!({"type": "object"});
     if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| !matches!(name.as_str(), Some("apiVersion" | "kind" | "metadata")));
         if required.is_empty()
@@ -166,7 +168,12 @@ macro_rules! kinds {
 }
 
 kinds! {
+    InferenceServerConfig: crate::models::InferenceServerConfig,
+    LauncherConfig: crate::models::LauncherConfig,
+    LauncherPopulationPolicy: crate::models::LauncherPopulationPolicy,
     QuotaSubtree: crate::queue::QuotaSubtree,
+    AppWrapper: crate::queue::AppWrapper,
+    SchedulingSpec: crate::queue::SchedulingSpec,
 }
 
 /// The kind with this apiVersion and name.
