@@ -1,0 +1,38 @@
+# Build output lives outside the clone, so that a second clone builds quickly. Any of
+# CARGO_TARGET_DIR, GANTRY_CACHE and XDG_CACHE_HOME moves it.
+export CARGO_TARGET_DIR ?= $(or $(GANTRY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gantry)/target
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print what each target does
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: build
+build: ## Build the release binary and say where it is
+	@scripts/check-tools
+	cargo build --release --package gantry
+	@ls -l "$(CARGO_TARGET_DIR)/release/gantry" | awk '{ printf "$(CARGO_TARGET_DIR)/release/gantry (%.1f MB)\n", $$5 / 1000000 }'
+
+.PHONY: test
+test: ## Run every test that needs nothing but this machine
+	@scripts/check-tools
+	cargo test --workspace
+
+.PHONY: lint
+lint: ## Check format, lints, the rules of the house, and dependencies
+	@scripts/check-tools --lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+	@if cargo deny --version >/dev/null 2>&1; then \
+		echo cargo deny check licenses bans sources; \
+		cargo deny check licenses bans sources; \
+	else \
+		echo "dependencies not checked: install cargo-deny with: cargo install --locked cargo-deny@^0.20"; \
+	fi
+
+.PHONY: gen
+gen: ## Write every generated file
+	@scripts/check-tools
+	cargo xtask gen

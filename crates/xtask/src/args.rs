@@ -1,0 +1,89 @@
+//! What was asked for on the command line.
+
+use crate::generate::Mode;
+
+/// The text of `cargo xtask --help`.
+pub(crate) const HELP: &str = "\
+The chores of this repository.
+
+Usage: cargo xtask <command>
+
+Commands:
+  gen            Write every generated file, and delete stale ones
+  gen --check    Write nothing; show what differs and fail if anything does
+  tidy           Check the rules of the house that no compiler checks
+  ci             Run every step of CI in order; stop at the first that fails
+  help           Print this text
+
+Exit status: 0 when all is well, 1 when something was found, 2 for an unknown command.
+";
+
+/// One command, with its options checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Print [`HELP`].
+    Help,
+    /// Bring generated files up to date, or say which are not.
+    Gen(Mode),
+    /// Check the rules of the house.
+    Tidy,
+    /// Run every step of CI.
+    Ci,
+}
+
+/// Reads the words after the program's name; the error is a sentence for the user.
+pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        return Ok(Command::Help);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] => Err("which command?".to_owned()),
+        ["help"] => Ok(Command::Help),
+        ["gen"] => Ok(Command::Gen(Mode::Write)),
+        ["gen", "--check"] => Ok(Command::Gen(Mode::Check)),
+        ["tidy"] => Ok(Command::Tidy),
+        ["ci"] => Ok(Command::Ci),
+        ["gen" | "tidy" | "ci" | "help", rest @ ..] => {
+            Err(format!("cannot read `{}` after `{}`", rest.join(" "), words[0]))
+        }
+        [other, ..] => Err(format!("unknown command `{other}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_commands() {
+        let table = [
+            // why                                words                    expected
+            ("gen writes by default", "gen", Ok(Command::Gen(Mode::Write))),
+            ("gen can only look", "gen --check", Ok(Command::Gen(Mode::Check))),
+            ("tidy takes nothing", "tidy", Ok(Command::Tidy)),
+            ("ci takes nothing", "ci", Ok(Command::Ci)),
+            ("help wins wherever it stands", "gen --help", Ok(Command::Help)),
+            ("the short flag works", "-h", Ok(Command::Help)),
+            ("help is a command too", "help", Ok(Command::Help)),
+            ("nothing is a mistake", "", Err("which command?".to_owned())),
+            (
+                "a stray option is refused",
+                "gen --chekc",
+                Err("cannot read `--chekc` after `gen`".to_owned()),
+            ),
+            ("an unknown command is named", "lint", Err("unknown command `lint`".to_owned())),
+        ];
+        for (why, words, expected) in table {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(parse(&words), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        for command in ["gen", "gen --check", "tidy", "ci", "help"] {
+            assert!(HELP.contains(&format!("\n  {command} ")), "{command}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The chores of the repository: generated files, tidy checks, and the steps of CI.
+//!
+//! `cargo xtask --help` lists the commands. Every check and every generator decides in a pure
+//! function over data that was read beforehand; only this file, [`tree`], [`workspace`], [`ci`]
+//! and the writing half of [`generate`] touch the machine.
+
+mod args;
+mod ci;
+mod generate;
+mod markdown;
+mod rust_text;
+mod tidy;
+mod tree;
+mod workspace;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::args::Command;
+use crate::tree::Tree;
+
+/// Exit status for a command line we could not read, as is usual for command-line tools.
+const USAGE: u8 = 2;
+
+/// Reads the command line, runs the command, and turns the outcome into an exit status.
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let command = match args::parse(&words) {
+        Ok(command) => command,
+        Err(why) => {
+            eprintln!("xtask: {why}\n\n{}", args::HELP);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Carries out one command; false means that it ran and found something wrong.
+fn run(command: Command) -> anyhow::Result<bool> {
+    let mut out = io::stdout().lock();
+    let root = || workspace_root(&std::env::current_dir()?);
+    match command {
+        Command::Help => {
+            out.write_all(args::HELP.as_bytes())?;
+            Ok(true)
+        }
+        Command::Gen(mode) => generate::run(&Tree::read(&root()?)?, mode, &mut out),
+        Command::Tidy => tidy::run(&root()?, &mut out),
+        Command::Ci => ci::run(&root()?, &mut out),
+    }
+}
+
+/// The folder of the workspace manifest, from `start` upwards.
+///
+/// It is looked up at run time, not compiled in: several clones may share one target directory.
+fn workspace_root(start: &Path) -> anyhow::Result<PathBuf> {
+    start
+        .ancestors()
+        .find(|folder| {
+            std::fs::read_to_string(folder.join("Cargo.toml"))
+                .is_ok_and(|manifest| manifest.lines().any(|line| line.trim() == "[workspace]"))
+        })
+        .map(Path::to_path_buf)
+        .with_context(|| format!("no workspace manifest in or above {}", start.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_found_from_a_crate_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = folder.path().join("crates/one");
+        std::fs::create_dir_all(&member).unwrap();
+        std::fs::write(folder.path().join("Cargo.toml"), "[workspace]\n").unwrap();
+        std::fs::write(member.join("Cargo.toml"), "[package]\n").unwrap();
+
+        assert_eq!(workspace_root(&member).unwrap(), folder.path());
+        let outside = tempfile::tempdir().unwrap();
+        assert!(workspace_root(outside.path()).is_err());
+    }
+}
