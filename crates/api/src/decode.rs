@@ -17,7 +17,7 @@ use crate::kubernetes;
 use crate::meta::{dns_label_problem, dns_subdomain_problem};
 use crate::node::{Content, Node, Path, Position};
 use crate::object::{self, Object};
-use crate::schema::{Rule, Schema};
+use crate::schema::{Rule, Schema, Violation};
 use crate::yaml::{self, SyntaxError};
 
 /// How strictly documents are read.
@@ -218,12 +218,14 @@ fn read_kind(
     (kind.normalise)(node, findings);
     check_names(kind, node, findings);
     for violation in schemas.canonical.check(&node.to_json()) {
-        match violation.rule {
-            Rule::Unknown if options.lenient => {
-                findings.warn(&violation.path, format!("{} (dropped)", violation.text));
-            }
+        let Violation { path, rule, mut text, remedy } = violation;
+        if !remedy.is_empty() {
+            text = format!("{text}; {remedy}");
+        }
+        match rule {
+            Rule::Unknown if options.lenient => findings.warn(&path, format!("dropped: {text}")),
             Rule::Unknown | Rule::Required | Rule::Type | Rule::Value | Rule::Duplicate => {
-                findings.error(&violation.path, violation.text);
+                findings.error(&path, text);
             }
         }
     }

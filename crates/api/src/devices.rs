@@ -1,10 +1,10 @@
 //! Group `devmgmtproto.k8s.io`.
 use crate::{decode::Decoded, finding::Findings, node::Node};
 /// stub
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct NodeDevices;
 /// stub
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PodCapacityClaim;
 pub(crate) fn read_file_form(_: &mut Node, _: &mut Findings) -> Option<Decoded> {
     None

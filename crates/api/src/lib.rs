@@ -16,5 +16,6 @@ pub mod node;
 pub mod object;
 pub mod quantity;
 pub mod queue;
+pub mod roles;
 pub mod schema;
 pub mod yaml;

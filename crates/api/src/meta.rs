@@ -6,7 +6,6 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
-use serde_json::json;
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -17,7 +16,7 @@ pub struct ApiVersion<T>(PhantomData<fn() -> T>);
 pub struct KindName<T>(PhantomData<fn() -> T>);
 
 macro_rules! constant_text {
-    ($name:ident, $constant:ident, $text:literal) => {
+    ($name:ident, $constant:ident) => {
         impl<T> Default for $name<T> {
             fn default() -> Self {
                 Self(PhantomData)
@@ -62,23 +61,14 @@ macro_rules! constant_text {
                 stringify!($name).into()
             }
             fn json_schema(_: &mut SchemaGenerator) -> schemars::Schema {
-                let schema = json!({"type": "string", "description": $text});
-                schemars::Schema::try_from(schema).expect("the literal above is an object")
+                schemars::json_schema!({"type": "string"})
             }
         }
     };
 }
 
-constant_text!(
-    ApiVersion,
-    API_VERSION,
-    "The group and version of this object's schema. Servers use it to tell how to read the object."
-);
-constant_text!(
-    KindName,
-    KIND,
-    "The kind of this object. It cannot be changed once the object exists."
-);
+constant_text!(ApiVersion, API_VERSION);
+constant_text!(KindName, KIND);
 
 /// Why a name is refused, in the words of an API server.
 #[must_use]

@@ -24,9 +24,9 @@ macro_rules! object {
         #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
         #[serde(rename_all = "camelCase")]
         pub struct $name {
-            /// The group and version.
+            /// The group and version of this object's schema: how servers and clients read it.
             pub api_version: $crate::meta::ApiVersion<Self>,
-            /// The kind.
+            /// The kind of this object. It cannot be changed.
             pub kind: $crate::meta::KindName<Self>,
             /// Name, namespace, labels and the rest of what every object has.
             #[schemars(schema_with = "crate::kubernetes::metadata")]

@@ -113,8 +113,8 @@ const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 /// Suffixes of powers of 1024, from 2^10 up.
 const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Kubernetes' published pattern. It is wider than the parser, here and there: it lets an exponent
-/// have a fraction.
+/// Kubernetes' published pattern. It is wider than any parser, Kubernetes' own included: it lets an
+/// exponent have a fraction.
 const PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
 impl Quantity {
@@ -276,18 +276,21 @@ impl Quantity {
         }
     }
 
-    /// The canonical text without its family's fallbacks: a whole number and the exponent of 1000
-    /// that goes with it.
+    /// A whole number and the largest power of ten, in steps of three, that goes with it.
     fn decimal(self) -> (i128, i32) {
+        if self.is_zero() {
+            return (0, 0);
+        }
         let (mut number, mut exponent) = (self.nanos, -9);
-        while number != 0 && number % 1000 == 0 {
+        while number % 1000 == 0 {
             number /= 1000;
             exponent += 3;
         }
         (number, exponent)
     }
 
-    /// A whole number and the power of 1024 that goes with it, if the binary family can say it.
+    /// A whole number and the largest power of 1024 that goes with it, if the binary family can
+    /// say it.
     fn binary(self) -> Option<(i128, &'static str)> {
         let (mut number, mut suffix) = (self.nanos / UNIT, "");
         if self.nanos % UNIT != 0 || number.abs() < 1024 {
@@ -331,7 +334,8 @@ impl Scale {
     ///
     /// The digits may be many more than any integer holds, so those below one nano-unit are
     /// multiplied one by one from the right, as on paper: what is left over in the end is what
-    /// they carry into the digits above.
+    /// they carry into the digits above. An exponent can drop more places than there are digits,
+    /// but has a factor of one, and then nothing carries.
     fn magnitude(&self, whole: &str, fraction: &str) -> Option<i128> {
         let digits = whole.bytes().chain(fraction.bytes()).map(|digit| i128::from(digit - b'0'));
         let count = whole.len() + fraction.len();
@@ -339,18 +343,10 @@ impl Scale {
         let shift = self.exponent.saturating_add(9).saturating_sub(places);
         let factor = 1_i128 << self.bits;
 
-        let dropped = usize::try_from(shift.saturating_neg()).unwrap_or(0);
+        let dropped = usize::try_from(shift.min(0).unsigned_abs()).unwrap_or(usize::MAX);
         let (mut carry, mut exact) = (0, true);
         for digit in digits.clone().rev().take(dropped) {
             carry += digit * factor;
-            exact &= carry % 10 == 0;
-            carry /= 10;
-        }
-        // The number may end before the nano-units begin; the places between them are zeros.
-        for _ in count..dropped {
-            if carry == 0 {
-                break;
-            }
             exact &= carry % 10 == 0;
             carry /= 10;
         }
@@ -362,7 +358,7 @@ impl Scale {
         if kept != 0 && shift > 0 {
             kept = kept.checked_mul(10_i128.checked_pow(u32::try_from(shift).ok()?)?)?;
         }
-        let magnitude = kept.checked_mul(factor)?.checked_add(carry)? + i128::from(!exact);
+        let magnitude = kept.checked_mul(factor)?.checked_add(carry + i128::from(!exact))?;
         (magnitude < LIMIT).then_some(magnitude)
     }
 }

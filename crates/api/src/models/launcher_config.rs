@@ -53,7 +53,7 @@ pub struct PodTemplate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<PodTemplateMetadata>,
     /// What the pod runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kubernetes::pod_spec")]
     pub spec: Option<PodSpec>,
 }

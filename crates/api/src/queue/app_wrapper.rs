@@ -59,7 +59,7 @@ pub struct AppWrapperSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceTemplate>,
     /// Accepted and not acted on.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kubernetes::label_selector")]
     pub selector: Option<LabelSelector>,
     /// The wrapped objects.
@@ -89,7 +89,7 @@ pub struct AppWrapperResources {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GenericItem {
     /// The object to create. It must say what it is with `apiVersion` and `kind`.
-    #[serde(rename = "generictemplate", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "generictemplate", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::kubernetes::embedded_object")]
     pub template: Option<Value>,
     /// Ignored: exactly one object is created per item.

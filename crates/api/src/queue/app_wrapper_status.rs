@@ -41,11 +41,15 @@ pub struct AppWrapperStatus {
     #[serde(rename = "systempriority", skip_serializing_if = "is_flat")]
     pub system_priority: f64,
     /// When the controller saw the AppWrapper first.
-    #[serde(rename = "controllerfirsttimestamp", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "controllerfirsttimestamp", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "micro_time")]
     pub first_seen: Option<MicroTime>,
     /// When a pod of it was first seen running; the run-time limit counts from here.
-    #[serde(rename = "controllerfirstdispatchtimestamp", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "controllerfirstdispatchtimestamp",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     #[schemars(schema_with = "micro_time")]
     pub first_dispatched: Option<MicroTime>,
     /// What happened, oldest first. A type may occur several times with different reasons.
@@ -139,11 +143,11 @@ pub struct AppWrapperCondition {
     /// Always `True`.
     pub status: String,
     /// When the entry was last written.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "micro_time")]
     pub last_update_micro_time: Option<MicroTime>,
     /// When it came to be.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "micro_time")]
     pub last_transition_micro_time: Option<MicroTime>,
     /// Why, for programs.

@@ -15,8 +15,20 @@ pub struct Violation {
     pub path: Path,
     /// Which rule it breaks.
     pub rule: Rule,
-    /// The message, without the path.
+    /// The message, without the path, as an API server words it.
     pub text: String,
+    /// What to do about it, if that is not plain from the message.
+    pub remedy: String,
+}
+
+impl Violation {
+    fn new(path: Path, rule: Rule, text: String) -> Self {
+        Self { path, rule, text, remedy: String::new() }
+    }
+
+    fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: remedy.into(), ..self }
+    }
 }
 
 /// The rules a schema can state, as far as callers treat them differently.
@@ -50,10 +62,10 @@ impl Schema {
         if let Some(expected) = self.type_mismatch(value) {
             let what = type_name(value);
             let text = format!(
-                "Invalid value: \"{what}\": {path} in body must be of type {expected}: \"{what}\"{}",
-                hint(expected, value)
+                "Invalid value: \"{what}\": {path} in body must be of type {expected}: \"{what}\""
             );
-            found.push(Violation { path: path.clone(), rule: Rule::Type, text });
+            let violation = Violation::new(path.clone(), Rule::Type, text);
+            found.push(violation.with_remedy(hint(expected, value)));
             return;
         }
         if !self.allowed.is_empty() && !self.allowed.contains(value) {
@@ -61,7 +73,7 @@ impl Schema {
             for (place, allowed) in self.allowed.iter().enumerate() {
                 let _ = write!(text, "{}{allowed}", if place > 0 { ", " } else { "" });
             }
-            found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+            found.push(Violation::new(path.clone(), Rule::Value, text));
             return;
         }
         match value {
@@ -101,14 +113,15 @@ impl Schema {
         for name in &self.required {
             if !entries.contains_key(name) {
                 let text = "Required value".to_owned();
-                found.push(Violation { path: path.key(name), rule: Rule::Required, text });
+                let violation = Violation::new(path.key(name), Rule::Required, text);
+                found.push(violation.with_remedy("add this field"));
             }
         }
         if self.embedded {
             for name in ["apiVersion", "kind"] {
                 if entries.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {
                     let text = "Required value: must not be empty".to_owned();
-                    found.push(Violation { path: path.key(name), rule: Rule::Required, text });
+                    found.push(Violation::new(path.key(name), Rule::Required, text));
                 }
             }
         }
@@ -120,8 +133,9 @@ impl Schema {
                 Some(schema) => schema.visit(value, &path.key(name), found),
                 None if self.keeps_unknown() => {}
                 None => {
-                    let text = unknown_field(name, self.entry_names());
-                    found.push(Violation { path: path.key(name), rule: Rule::Unknown, text });
+                    let text = format!("unknown field \"{name}\"");
+                    let violation = Violation::new(path.key(name), Rule::Unknown, text);
+                    found.push(violation.with_remedy(likely_field(name, self.entry_names())));
                 }
             }
         }
@@ -138,7 +152,7 @@ impl Schema {
                 "Invalid value: {}: {path} in body should have at least {least} items",
                 items.len()
             );
-            found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+            found.push(Violation::new(path.clone(), Rule::Value, text));
         }
         if let Some(schema) = &self.items {
             for (index, item) in items.iter().enumerate() {
@@ -159,15 +173,14 @@ impl Schema {
             let key = key.to_string();
             if seen.contains(&key) {
                 let text = format!("Duplicate value: {key}");
-                found.push(Violation { path: path.index(index), rule: Rule::Duplicate, text });
+                found.push(Violation::new(path.index(index), Rule::Duplicate, text));
             }
             seen.insert(key);
         }
     }
 
     fn visit_string(&self, text: &str, path: &Path, found: &mut Vec<Violation>) {
-        let mut add =
-            |text: String| found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        let mut add = |text: String| found.push(Violation::new(path.clone(), Rule::Value, text));
         let length = text.chars().count() as u64;
         if let Some(most) = self.max_length
             && length > most
@@ -199,8 +212,7 @@ impl Schema {
     }
 
     fn visit_number(&self, value: &Value, path: &Path, found: &mut Vec<Violation>) {
-        let mut add =
-            |text: String| found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        let mut add = |text: String| found.push(Violation::new(path.clone(), Rule::Value, text));
         let Some(number) = value.as_f64() else { return };
         if let Some(most) = self.maximum
             && number > most
@@ -229,7 +241,7 @@ impl Schema {
 fn too_many(have: usize, most: u64, path: &Path, found: &mut Vec<Violation>) {
     if have as u64 > most {
         let text = format!("Too many: {have}: must have at most {most} items");
-        found.push(Violation { path: path.clone(), rule: Rule::Value, text });
+        found.push(Violation::new(path.clone(), Rule::Value, text));
     }
 }
 
@@ -253,12 +265,12 @@ fn type_name(value: &Value) -> &'static str {
 /// The slip behind most type errors in hand-written YAML.
 fn hint(expected: &str, value: &Value) -> &'static str {
     match (expected, value) {
-        ("string", Value::Bool(_) | Value::Number(_)) => "; put it in quotes",
-        ("integer" | "number" | "boolean", Value::String(_)) => "; remove the quotes",
+        ("string", Value::Bool(_) | Value::Number(_)) => "put it in quotes",
+        ("integer" | "number" | "boolean", Value::String(_)) => "remove the quotes",
         ("array", Value::Object(_) | Value::String(_)) => {
-            "; write a list: start each entry with `- `"
+            "write a list: start each entry with `- `"
         }
-        ("object", Value::Array(_)) => "; remove the `- ` in front of the entries",
+        ("object", Value::Array(_)) => "remove the `- ` in front of the entries",
         _ => "",
     }
 }
@@ -276,17 +288,17 @@ fn fits_format(format: &str, text: &str) -> bool {
     }
 }
 
-/// The message for a field that does not exist, with the one that was probably meant.
-fn unknown_field<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+/// The field that was probably meant by one that does not exist.
+fn likely_field<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let close = known
         .map(|candidate| (distance(name, candidate), candidate))
         .min()
         .filter(|(distance, _)| *distance <= 1 + name.chars().count() / 4);
     match close {
         Some((_, candidate)) => {
-            format!("unknown field \"{name}\"; did you mean \"{candidate}\"?")
+            format!("did you mean \"{candidate}\"?")
         }
-        None => format!("unknown field \"{name}\"; remove it, or check where it belongs"),
+        None => "remove it, or check where it belongs".to_owned(),
     }
 }
 
@@ -320,6 +332,27 @@ mod tests {
             .collect()
     }
 
+    fn remedy(schema: &Value, value: &Value) -> String {
+        Schema::compile(schema).unwrap().check(value).remove(0).remedy
+    }
+
+    #[test]
+    fn the_usual_slips_get_a_remedy() {
+        let table = [
+            ("string", json!(true), "quotes"),
+            ("string", json!(1), "quotes"),
+            ("integer", json!("1"), "remove the quotes"),
+            ("array", json!({}), "write a list"),
+            ("object", json!([]), "remove the `- `"),
+            ("object", json!(1), ""),
+        ];
+        for (kind, value, expected) in table {
+            let remedy = remedy(&json!({"type": kind}), &value);
+            assert!(remedy.contains(expected), "{kind} {value}: {remedy}");
+            assert_eq!(remedy.is_empty(), expected.is_empty(), "{kind} {value}: {remedy}");
+        }
+    }
+
     /// The words are those of a real API server (apiserver specification, 4.3).
     #[test]
     fn each_rule_speaks_as_the_server_does() {
@@ -329,13 +362,13 @@ mod tests {
                 json!({"type": "integer"}),
                 json!("three"),
                 Rule::Type,
-                "Invalid value: \"string\": x in body must be of type integer: \"string\"; remove the quotes",
+                "Invalid value: \"string\": x in body must be of type integer: \"string\"",
             ),
             (
                 json!({"type": "string"}),
                 json!(true),
                 Rule::Type,
-                "Invalid value: \"boolean\": x in body must be of type string: \"boolean\"; put it in quotes",
+                "Invalid value: \"boolean\": x in body must be of type string: \"boolean\"",
             ),
             (
                 json!({"type": "string", "enum": ["red", "blue"]}),
@@ -408,9 +441,10 @@ mod tests {
             ("replicas", "remove it, or check where it belongs"),
         ];
         for (name, expected) in table {
-            let found = check(&schema, &json!({name: "x"}));
-            assert_eq!(found[0].1, Rule::Unknown, "{name}");
-            assert!(found[0].2.ends_with(expected), "{}", found[0].2);
+            let value = json!({name: "x"});
+            let text = format!("unknown field \"{name}\"");
+            assert_eq!(check(&schema, &value), [(name.to_owned(), Rule::Unknown, text)]);
+            assert_eq!(remedy(&schema, &value), expected, "{name}");
         }
     }
 

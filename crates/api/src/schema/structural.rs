@@ -44,7 +44,8 @@ fn rewrite(schema: &mut Value) {
     fix_numbers(fields);
     if let Some(text) = fields.get("description").and_then(Value::as_str) {
         let text = unwrap_lines(text);
-        fields.insert("description".to_owned(), json!(text));
+        // First, where a reader of the file looks for it.
+        fields.shift_insert(0, "description".to_owned(), json!(text));
     }
     if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
         properties.values_mut().for_each(rewrite);

@@ -1,0 +1,4 @@
+//! Tests of the crate as its users see it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot read its own files should fail loudly")]
+
+mod manifests;
