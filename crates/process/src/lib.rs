@@ -13,4 +13,5 @@ pub mod tasks;
 
 pub mod shutdown;
 
+pub mod health;
 pub mod metrics;
