@@ -15,3 +15,4 @@ pub mod shutdown;
 
 pub mod health;
 pub mod metrics;
+pub mod telemetry;
