@@ -1,0 +1,282 @@
+//! Whether the process is alive and ready, and why not, over HTTP as Kubernetes does it.
+//!
+//! The bodies are those of the Kubernetes API server, so that people and probes can read both
+//! alike. One difference: a failed check gives its reason. Our probe address is the operator's own,
+//! and "reason withheld" has cost everyone an evening.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use axum::Router;
+use axum::extract::{Path, Query};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::metrics::{CONTENT_TYPE, Metrics};
+
+mod serve;
+
+pub use serve::{BindAddress, BindAddressError, ServeError, serve};
+
+/// The checks of the process. Clones share them.
+#[derive(Clone, Default)]
+pub struct Health(Arc<RwLock<Vec<Check>>>);
+
+#[derive(Clone)]
+struct Check {
+    probe: Probe,
+    name: Arc<str>,
+    look: Arc<Look>,
+}
+
+/// Passes, or says why not.
+type Look = dyn Fn() -> Result<(), String> + Send + Sync;
+
+/// Which question a check answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Would a restart help? A check that fails because somebody else is down must not be here.
+    Live,
+    /// Should we be given work now?
+    Ready,
+}
+
+impl Health {
+    /// Adds a check that is looked at on every request, so it must answer at once. Checks that
+    /// need to wait for something report through a [`Handle`] instead.
+    ///
+    /// # Errors
+    /// The probe has a check of this name, or the name does not fit into a path.
+    pub fn add(
+        &self,
+        probe: Probe,
+        name: &str,
+        look: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Result<(), CheckError> {
+        if !fits_path(name) {
+            return Err(CheckError::Unfit { name: name.to_owned() });
+        }
+        let mut checks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if checks.iter().any(|check| check.probe == probe && &*check.name == name) {
+            return Err(CheckError::Taken { name: name.to_owned() });
+        }
+        checks.push(Check { probe, name: name.into(), look: Arc::new(look) });
+        Ok(())
+    }
+
+    /// Adds a check that fails for `reason` until its handle says otherwise. The last word stands
+    /// when the handle is gone.
+    ///
+    /// # Errors
+    /// As [`Health::add`].
+    pub fn handle(&self, probe: Probe, name: &str, reason: &str) -> Result<Handle, CheckError> {
+        let state = Arc::new(Mutex::new(Err(reason.to_owned())));
+        let read = Arc::clone(&state);
+        self.add(probe, name, move || read.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+        Ok(Handle(state))
+    }
+
+    /// The endpoints: each answers for all checks of its probe, or for one named behind it.
+    pub fn router(&self, endpoints: &Endpoints) -> Router {
+        let mut router = Router::new();
+        for (endpoint, probe) in endpoints.routes() {
+            let (all, one) = (self.clone(), self.clone());
+            let path = format!("/{endpoint}");
+            router = router
+                .route(&format!("{path}/{{*check}}"), get(async move |name| one.one(probe, name)))
+                .route(&path, get(async move |query| all.all(probe, &endpoint, &query)));
+        }
+        router
+    }
+
+    fn all(&self, probe: Probe, endpoint: &str, Query(query): &Asked) -> Response {
+        let verbose = query.iter().any(|(key, _)| key == "verbose");
+        let exclude = query.iter().filter(|(key, _)| key == "exclude");
+        let exclude = exclude.map(|(_, name)| name.as_str()).collect();
+        let (healthy, page) = report(endpoint, &self.of(probe), exclude);
+        match healthy {
+            true if verbose => text(StatusCode::OK, page),
+            true => text(StatusCode::OK, "ok".to_owned()),
+            false => text(StatusCode::INTERNAL_SERVER_ERROR, page),
+        }
+    }
+
+    fn one(&self, probe: Probe, Path(name): Path<String>) -> Response {
+        let Some(check) = self.of(probe).into_iter().find(|check| *check.name == *name) else {
+            return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
+        };
+        match (check.look)() {
+            Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+            Err(reason) => {
+                let page = format!("internal server error: {}\n", one_line(&reason));
+                text(StatusCode::INTERNAL_SERVER_ERROR, page)
+            }
+        }
+    }
+
+    /// Copied out, so that a check may add checks and none runs under the lock.
+    fn of(&self, probe: Probe) -> Vec<Check> {
+        let checks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        checks.iter().filter(|check| check.probe == probe).cloned().collect()
+    }
+}
+
+type Asked = Query<Vec<(String, String)>>;
+
+/// Looks at every check that is not excluded and writes the verbose page.
+fn report(endpoint: &str, checks: &[Check], mut exclude: BTreeSet<&str>) -> (bool, String) {
+    let (mut healthy, mut page) = (true, String::new());
+    for Check { probe: _, name, look } in checks {
+        page += &if exclude.remove(&**name) {
+            format!("[+]{name} excluded: ok\n")
+        } else if let Err(reason) = look() {
+            healthy = false;
+            format!("[-]{name} failed: {}\n", one_line(&reason))
+        } else {
+            format!("[+]{name} ok\n")
+        };
+    }
+    if !exclude.is_empty() {
+        let names: Vec<_> = exclude.iter().map(|name| format!("{name:?}")).collect();
+        page += "warn: some health checks cannot be excluded: no matches for ";
+        page += &names.join(",");
+        page += "\n";
+    }
+    let verdict = if healthy { "passed" } else { "failed" };
+    page += &format!("{endpoint} check {verdict}\n");
+    (healthy, page)
+}
+
+/// A reason must not look like the next check's line.
+fn one_line(reason: &str) -> String {
+    reason.split(char::is_control).collect::<Vec<_>>().join(" ")
+}
+
+fn text(status: StatusCode, page: String) -> Response {
+    // Reasons may quote what others sent us; a browser must not take them for a page.
+    (status, [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")], page).into_response()
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let checks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let names = checks.iter().map(|check| (check.probe, &check.name));
+        formatter.debug_list().entries(names).finish()
+    }
+}
+
+/// Reports the state of one check.
+#[derive(Debug)]
+pub struct Handle(Arc<Mutex<Result<(), String>>>);
+
+impl Handle {
+    /// The check passes from now on.
+    pub fn pass(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Ok(());
+    }
+
+    /// The check fails from now on.
+    pub fn fail(&self, reason: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Err(reason.to_owned());
+    }
+}
+
+/// Why a check was not added. Both are mistakes in the wiring.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CheckError {
+    /// The probe has a check of this name.
+    #[error("cannot add health check {name}: the name is taken")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// The name does not fit into a path.
+    #[error("cannot add health check {name:?}: use letters, digits, '-', '_', '.' and '/'")]
+    Unfit {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Where the probes are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints(BTreeMap<String, Probe>);
+
+/// Answers for liveness under any configuration, as in Kubernetes.
+const LIVEZ: &str = "livez";
+/// Taken by the metrics, which may share the address.
+const METRICS: &str = "metrics";
+
+impl Endpoints {
+    /// Endpoints with the configured names; a slash in front is allowed, and an empty name means
+    /// the usual one. Liveness is also answered at `livez`.
+    ///
+    /// # Errors
+    /// A name that is no path segment, or one for two things.
+    pub fn new(liveness: &str, readiness: &str) -> Result<Self, EndpointError> {
+        let mut routes = BTreeMap::from([(LIVEZ.to_owned(), Probe::Live)]);
+        let names = [(liveness, "healthz", Probe::Live), (readiness, "readyz", Probe::Ready)];
+        for (given, usual, probe) in names {
+            let name = given.strip_prefix('/').unwrap_or(given);
+            let name = if name.is_empty() { usual } else { name };
+            if !fits_path(name) || name.contains('/') {
+                return Err(EndpointError::Unfit { name: given.to_owned() });
+            }
+            let before = routes.insert(name.to_owned(), probe);
+            if name == METRICS || before.is_some_and(|before| before != probe) {
+                return Err(EndpointError::Taken { name: name.to_owned() });
+            }
+        }
+        Ok(Self(routes))
+    }
+
+    fn routes(&self) -> impl Iterator<Item = (String, Probe)> {
+        self.0.clone().into_iter()
+    }
+}
+
+impl Default for Endpoints {
+    /// `healthz` and `readyz`.
+    fn default() -> Self {
+        let names = [(LIVEZ, Probe::Live), ("healthz", Probe::Live), ("readyz", Probe::Ready)];
+        Self(names.map(|(name, probe)| (name.to_owned(), probe)).into())
+    }
+}
+
+/// Why the configured endpoint names cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Not a segment of a path.
+    #[error("cannot use {name:?} as an endpoint name: write one path segment such as \"readyz\"")]
+    Unfit {
+        /// The name as given.
+        name: String,
+    },
+    /// Something else answers there.
+    #[error("cannot use {name:?} as an endpoint name: it is taken, choose another")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+}
+
+fn fits_path(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    // Browsers and proxies resolve segments of dots before the request is sent.
+    let dots = |segment: &str| segment.chars().all(|c| c == '.');
+    name.split('/').all(|segment| !dots(segment) && segment.chars().all(fits))
+}
+
+/// `/metrics`, to be merged with the probes or served at an address of its own.
+pub fn metrics_router(metrics: Metrics) -> Router {
+    let page = async move || match metrics.encode() {
+        Ok(page) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], page).into_response(),
+        Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    };
+    Router::new().route(&format!("/{METRICS}"), get(page))
+}
+
+#[cfg(test)]
+mod tests;
