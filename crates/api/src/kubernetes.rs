@@ -46,57 +46,57 @@ pub fn schema(name: &str) -> Value {
 }
 
 /// Schema of a core/v1 PodSpec.
-pub fn pod_spec(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn pod_spec(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(schema("PodSpec"))
 }
 
 /// Schema of a list of core/v1 volumes.
-pub fn volumes(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn volumes(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("Volume", &["name"])
 }
 
 /// Schema of a list of core/v1 tolerations.
-pub fn tolerations(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn tolerations(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("Toleration", &[])
 }
 
 /// Schema of a core/v1 ServiceSpec.
-pub fn service_spec(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn service_spec(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(schema("ServiceSpec"))
 }
 
 /// Schema of a label selector.
-pub fn label_selector(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn label_selector(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(schema("LabelSelector"))
 }
 
 /// Schema of a list of meta/v1 conditions, one per type.
-pub fn conditions(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("Condition", &["type"])
 }
 
 /// Schema of a list of pod conditions as another object repeats them.
-pub fn pod_conditions(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn pod_conditions(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("PodCondition", &[])
 }
 
 /// Schema of `metadata`, which every API server fills in for itself.
-pub fn metadata(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn metadata(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(json!({"type": "object"}))
 }
 
 /// Schema of raw content that is kept as it is.
-pub fn raw(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn raw(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(json!({"x-kubernetes-preserve-unknown-fields": true}))
 }
 
 /// Schema of a raw object whose fields are kept as they are.
-pub fn raw_object(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn raw_object(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
 }
 
 /// Schema of a whole object inside another.
-pub fn embedded_object(_: &mut SchemaGenerator) -> schemars::Schema {
+pub(crate) fn embedded_object(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(json!({
         "type": "object",
         "x-kubernetes-embedded-resource": true,

@@ -6,8 +6,6 @@
 mod inference_server_config;
 mod launcher_config;
 mod launcher_population_policy;
-#[cfg(test)]
-mod tests;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,6 @@ mod app_wrapper;
 mod app_wrapper_status;
 mod quota_subtree;
 mod scheduling_spec;
-#[cfg(test)]
-mod tests;
 
 pub use app_wrapper::{
     AppWrapper, AppWrapperResources, AppWrapperSpec, GenericItem, PodResources, ServiceTemplate,

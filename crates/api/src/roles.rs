@@ -38,7 +38,7 @@ pub fn roles() -> Vec<Value> {
             "gantry-viewer",
             &[("rbac.authorization.k8s.io/aggregate-to-view", "true")],
             "Reads objects of every Gantry kind.",
-            rules(KINDS.iter(), &READ),
+            &rules(KINDS.iter(), &READ),
         ),
         role(
             "gantry-editor",
@@ -47,19 +47,19 @@ pub fn roles() -> Vec<Value> {
                 ("rbac.authorization.k8s.io/aggregate-to-edit", "true"),
             ],
             "Writes objects of the kinds that stay within a namespace.",
-            rules(KINDS.iter().filter(|kind| kind.trust == Trust::Tenant), &WRITE),
+            &rules(KINDS.iter().filter(|kind| kind.trust == Trust::Tenant), &WRITE),
         ),
     ];
     for (name, groups, text) in ADMINISTRATION {
         let kinds = KINDS
             .iter()
             .filter(|kind| kind.trust == Trust::Administrator && groups.contains(&kind.group));
-        roles.push(role(name, &[], text, rules(kinds, &WRITE)));
+        roles.push(role(name, &[], text, &rules(kinds, &WRITE)));
     }
     roles
 }
 
-fn role(name: &str, labels: &[(&str, &str)], text: &str, rules: Vec<Value>) -> Value {
+fn role(name: &str, labels: &[(&str, &str)], text: &str, rules: &[Value]) -> Value {
     let mut metadata = json!({
         "name": name,
         "annotations": {"kubernetes.io/description": text},

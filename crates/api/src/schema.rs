@@ -170,7 +170,7 @@ fn compile(schema: &Value, at: &str) -> Result<Schema, SchemaError> {
         compiled.required = required.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     }
     if let Some(allowed) = fields.get("enum") {
-        compiled.allowed = allowed.as_array().ok_or_else(|| shape("enum"))?.clone();
+        compiled.allowed.clone_from(allowed.as_array().ok_or_else(|| shape("enum"))?);
     }
     if let Some(pattern) = fields.get("pattern").and_then(Value::as_str) {
         let pattern = Regex::new(pattern)

@@ -32,7 +32,7 @@ pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options)
         .map_err(|error| explain(&error))?;
-    documents.into_iter().map(plain).filter(|document| keep(document)).collect()
+    documents.into_iter().map(plain).filter(keep).collect()
 }
 
 /// Renders a value as one YAML document without a leading `---`.
@@ -277,7 +277,7 @@ mod tests {
         /// Whatever is written can be read back as the same value by the dialect kubectl speaks.
         #[test]
         fn written_strings_come_back(text in "\\PC{0,12}", word in "(yes|no|on|off|y|n|~|null|1_0|0x1|1e3|0644|-|\\.5|<<|=|true)") {
-            let value = json!({"a": text, "b": word, "c": [word], word.clone(): ""});
+            let value = json!({"a": text, "b": word, "c": [word], word: ""});
             let written = write(&value).unwrap();
             prop_assert_eq!(read(&written).unwrap()[0].to_json(), value, "{}", written);
         }

@@ -1,5 +1,7 @@
 //! What was asked for on the command line.
 
+use std::path::PathBuf;
+
 use crate::generate::Mode;
 
 /// The text of `cargo xtask --help`.
@@ -12,6 +14,9 @@ Commands:
   gen            Write every generated file, and delete stale ones
   gen --check    Write nothing; show what differs and fail if anything does
   tidy           Check the rules of the house that no compiler checks
+  kubernetes-schemas FILE
+                 Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
+                 documents of an API server of the pinned release
   ci             Run every step of CI in order; stop at the first that fails
   help           Print this text
 
@@ -19,7 +24,7 @@ Exit status: 0 when all is well, 1 when something was found, 2 for an unknown co
 ";
 
 /// One command, with its options checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Print [`HELP`].
     Help,
@@ -27,6 +32,8 @@ pub(crate) enum Command {
     Gen(Mode),
     /// Check the rules of the house.
     Tidy,
+    /// Refresh the schemas of embedded Kubernetes types from this file.
+    KubernetesSchemas(PathBuf),
     /// Run every step of CI.
     Ci,
 }
@@ -43,6 +50,10 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
         ["gen"] => Ok(Command::Gen(Mode::Write)),
         ["gen", "--check"] => Ok(Command::Gen(Mode::Check)),
         ["tidy"] => Ok(Command::Tidy),
+        ["kubernetes-schemas", file] => Ok(Command::KubernetesSchemas(PathBuf::from(file))),
+        ["kubernetes-schemas"] => {
+            Err("which file? See the help on `kubernetes-schemas`".to_owned())
+        }
         ["ci"] => Ok(Command::Ci),
         ["gen" | "tidy" | "ci" | "help", rest @ ..] => {
             Err(format!("cannot read `{}` after `{}`", rest.join(" "), words[0]))

@@ -4,7 +4,11 @@
 //! deleting is done here, once. To add one: write a module below this one with a function
 //! `fn(&Tree) -> anyhow::Result<Vec<Generated>>`, and add a line to the list.
 
+mod cli_reference;
+mod crds;
+mod kubernetes_schemas;
 mod requirements;
+mod roles;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,12 +18,17 @@ use std::path::{Component, Path};
 use anyhow::{Context as _, bail, ensure};
 use similar::TextDiff;
 
+pub(crate) use self::kubernetes_schemas::refresh;
 pub(crate) use self::requirements::{INDEX, Known};
 use crate::tree::Tree;
 
 /// Every generator, in the order they run.
-const GENERATORS: &[Generator] =
-    &[Generator { name: "requirement index", owns: &[], make: requirements::index }];
+const GENERATORS: &[Generator] = &[
+    Generator { name: "CustomResourceDefinitions", owns: &["config/crd"], make: crds::make },
+    Generator { name: "ClusterRoles", owns: &["config/rbac"], make: roles::make },
+    Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
+    Generator { name: "requirement index", owns: &[], make: requirements::index },
+];
 
 /// Lines of difference shown per file: enough to see what changed, not to page through a CRD.
 const DIFF_LINES: usize = 30;

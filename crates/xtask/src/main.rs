@@ -56,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         }
         Command::Gen(mode) => generate::run(&Tree::read(&root()?)?, mode, &mut out),
         Command::Tidy => tidy::run(&root()?, &mut out),
+        Command::KubernetesSchemas(file) => generate::refresh(&root()?, &file).map(|()| true),
         Command::Ci => ci::run(&root()?, &mut out),
     }
 }

@@ -203,12 +203,10 @@ fn check_pods(pods: &PodResources, path: &Path, findings: &mut Findings) {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_flat(slope: &f64) -> bool {
     *slope == 0.0
 }

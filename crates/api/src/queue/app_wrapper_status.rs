@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Where an AppWrapper stands. Zero values are left out: clients test for presence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "the wire format of the original")]
 pub struct AppWrapperStatus {
     /// The state of the job; absent before the controller has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,17 +175,14 @@ fn micro_time(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "string", "format": "date-time"})
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero_long(number: &i64) -> bool {
     *number == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_flat(number: &f64) -> bool {
     *number == 0.0
 }

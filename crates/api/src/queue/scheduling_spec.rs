@@ -180,7 +180,6 @@ pub(super) fn declare_ignored(schema: &mut serde_json::Value) {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }

@@ -1,0 +1,189 @@
+//! The command line: what can be typed, and which function answers.
+
+mod check;
+mod crds;
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use gantry_api::yaml;
+use gantry_process::clock::Clock;
+use gantry_process::telemetry;
+use serde::Serialize;
+
+use crate::config::{GlobalFlags, Settings};
+use crate::output::Output;
+use crate::version::VERSION;
+
+const EXAMPLES: &str = "\
+Examples:
+  gantry check manifests/                 read manifests and say what is wrong with them
+  gantry crds | kubectl apply --server-side -f -
+                                          install every kind in a cluster
+  gantry completions bash > /etc/bash_completion.d/gantry
+
+Exit codes:
+  0  done
+  1  not done: the error says why and what to do
+  2  the command line is wrong";
+
+/// Turns Linux hosts into a shared accelerator cluster and keeps it useful.
+#[derive(Debug, Parser)]
+#[command(name = "gantry", version = VERSION.version, after_help = EXAMPLES)]
+#[command(propagate_version = false, subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    global: GlobalFlags,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(check::Arguments),
+    Crds(crds::Arguments),
+    Completions(Completions),
+    Version(Version),
+}
+
+/// Print a completion script for a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(gantry completions bash)
+  gantry completions zsh > \"${fpath[1]}/_gantry\"
+  gantry completions fish > ~/.config/fish/completions/gantry.fish")]
+struct Completions {
+    /// The shell.
+    shell: clap_complete::Shell,
+}
+
+/// Print what this build is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry version
+  gantry version -o json")]
+struct Version {
+    /// Print all facts in this form.
+    #[arg(short, long, value_name = "FORM")]
+    output: Option<Form>,
+}
+
+/// Forms for other programs to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// YAML documents.
+    Yaml,
+    /// One JSON document.
+    Json,
+}
+
+/// How a command ended, if nothing prevented it from running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// As the user wished.
+    Done,
+    /// The reasons have been printed.
+    Refused,
+}
+
+/// The whole command tree, for completion scripts and the reference.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the command line, runs the command and reports how it went.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to standard output with code 0, complaints to standard error with code 2.
+            let code = if error.use_stderr() { 2 } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let settings = Settings::from(cli.global);
+    let mut output = Output::standard(settings.color);
+    if let Err(error) = telemetry::install(&settings.telemetry, Clock::system(), io::stderr()) {
+        output.failure(&error.into());
+        return ExitCode::FAILURE;
+    }
+    let end = answer(cli.command, &mut output);
+    match end.and_then(|end| output.finish().map(|()| end).map_err(Into::into)) {
+        Ok(End::Done) => ExitCode::SUCCESS,
+        Ok(End::Refused) => ExitCode::FAILURE,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output.failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
+    match command {
+        Command::Check(arguments) => check::run(&arguments, output),
+        Command::Crds(arguments) => crds::run(&arguments, output),
+        Command::Completions(Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut self::command(), "gantry", &mut script);
+            output.result_text(&String::from_utf8_lossy(&script))?;
+            Ok(End::Done)
+        }
+        Command::Version(Version { output: form }) => {
+            match form {
+                None => output.result(format_args!(
+                    "gantry {} ({}, {})",
+                    VERSION.version, VERSION.commit, VERSION.commit_date
+                ))?,
+                Some(form) => output.result_text(&render(&VERSION, form)?)?,
+            }
+            Ok(End::Done)
+        }
+    }
+}
+
+/// One value as a document that ends with a line break.
+fn render(value: &impl Serialize, form: Form) -> anyhow::Result<String> {
+    let mut text = match form {
+        Form::Yaml => yaml::write(value)?,
+        Form::Json => serde_json::to_string_pretty(value)?,
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Several objects: YAML documents, or the JSON list that kubectl reads.
+fn render_objects(objects: &[serde_json::Value], form: Form) -> anyhow::Result<String> {
+    match form {
+        Form::Json => {
+            render(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects}), form)
+        }
+        Form::Yaml => {
+            let mut text = String::new();
+            for object in objects {
+                text.push_str("---\n");
+                text.push_str(&render(object, form)?);
+            }
+            Ok(text)
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_tree_is_consistent() {
+        super::command().debug_assert();
+    }
+}

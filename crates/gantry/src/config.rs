@@ -1,0 +1,69 @@
+//! Settings, parsed once into a checked value.
+
+use anstream::ColorChoice;
+use clap::{Args, ValueEnum};
+use gantry_process::telemetry;
+
+/// Flags that every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct GlobalFlags {
+    /// How much to log: 0 changes of state, 1 decisions, 2 writes, 4 reads, 6 payloads.
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 0, global = true, value_parser = clap::value_parser!(u8).range(0..=10))]
+    verbosity: u8,
+
+    /// How log lines look on standard error.
+    #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
+    logging_format: LogFormat,
+
+    /// When to use colour. NO_COLOR and pipes are respected with `auto`.
+    #[arg(long, value_name = "WHEN", default_value = "auto", global = true)]
+    color: Color,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// One line for people, as Kubernetes components write it.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The checked form of [`GlobalFlags`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How to log.
+    pub telemetry: telemetry::Settings,
+    /// When to use colour.
+    pub color: ColorChoice,
+}
+
+impl From<GlobalFlags> for Settings {
+    fn from(flags: GlobalFlags) -> Self {
+        let GlobalFlags { verbosity, logging_format, color } = flags;
+        Self {
+            telemetry: telemetry::Settings {
+                format: match logging_format {
+                    LogFormat::Text => telemetry::Format::Text,
+                    LogFormat::Json => telemetry::Format::Json,
+                },
+                verbosity,
+                ..telemetry::Settings::default()
+            },
+            color: match color {
+                Color::Auto => ColorChoice::Auto,
+                Color::Always => ColorChoice::Always,
+                Color::Never => ColorChoice::Never,
+            },
+        }
+    }
+}

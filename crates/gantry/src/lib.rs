@@ -1,0 +1,6 @@
+//! The binary as a library: command line, configuration, wiring. It decides nothing.
+
+pub mod cli;
+pub mod config;
+pub mod output;
+pub mod version;

@@ -1,0 +1,99 @@
+//! Where a command's words go: results to standard output, everything else to standard error.
+//!
+//! Colour follows the terminal, `NO_COLOR`, `CLICOLOR_FORCE` and `--color`. A reader that goes away
+//! (`gantry crds | head`) ends the command without a complaint.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+
+/// The two streams of a command.
+#[derive(Debug)]
+pub struct Output {
+    out: AutoStream<io::StdoutLock<'static>>,
+    err: AutoStream<io::StderrLock<'static>>,
+}
+
+impl Output {
+    /// The streams of this process.
+    #[must_use]
+    pub fn standard(color: ColorChoice) -> Self {
+        Self {
+            out: AutoStream::new(io::stdout().lock(), color),
+            err: AutoStream::new(io::stderr().lock(), color),
+        }
+    }
+
+    /// Prints a result.
+    ///
+    /// # Errors
+    /// Standard output is closed or full.
+    pub fn result(&mut self, text: impl fmt::Display) -> io::Result<()> {
+        writeln!(self.out, "{text}")
+    }
+
+    /// Prints a result that ends where it ends.
+    ///
+    /// # Errors
+    /// Standard output is closed or full.
+    pub fn result_text(&mut self, text: &str) -> io::Result<()> {
+        self.out.write_all(text.as_bytes())
+    }
+
+    /// Prints a remark that is not part of the result.
+    pub fn note(&mut self, text: impl fmt::Display) {
+        self.remark(format_args!("{text}"));
+    }
+
+    /// Prints a warning.
+    pub fn warning(&mut self, text: impl fmt::Display) {
+        self.remark(format_args!("{WARNING}warning:{WARNING:#} {text}"));
+    }
+
+    /// Prints an error on one line.
+    pub fn error(&mut self, text: impl fmt::Display) {
+        let text = one_line(&text.to_string());
+        self.remark(format_args!("{ERROR}error:{ERROR:#} {text}"));
+    }
+
+    /// Prints an error with everything that led to it, on one line.
+    pub fn failure(&mut self, error: &anyhow::Error) {
+        let mut text = error.to_string();
+        let mut source: Option<&(dyn Error + 'static)> = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            // Wrappers that repeat their cause would say everything twice.
+            if !text.contains(&cause_text) {
+                text.push_str(": ");
+                text.push_str(&cause_text);
+            }
+            source = cause.source();
+        }
+        self.error(text);
+    }
+
+    /// Flushes both streams.
+    ///
+    /// # Errors
+    /// Standard output is closed or full.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.err.flush()
+    }
+
+    fn remark(&mut self, text: fmt::Arguments<'_>) {
+        // Nobody is left to be told that standard error is gone.
+        let _ = writeln!(self.err, "{text}");
+    }
+}
+
+/// Control characters would let a file that is being complained about write to the terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
