@@ -6,3 +6,5 @@
 pub mod http;
 
 pub mod pki;
+pub mod programs;
+pub mod run;
