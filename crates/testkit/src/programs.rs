@@ -24,6 +24,12 @@ impl Programs {
         Ok(Self { folder, runs })
     }
 
+    /// The folder with the programs.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The folder below which runs live. It outlives them, so that one start finds what another
     /// left behind.
     #[must_use]

@@ -1,34 +1,21 @@
-//! Whatever ends the test process, nothing of its cluster stays.
+//! Whatever ends the process that holds a cluster, nothing of the cluster stays.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::cluster::RealCluster;
+use gantry_testkit::programs::Programs;
 use gantry_testkit::run::Identity;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use super::PATIENCE;
 
-/// What the victim prints before each of its facts, to be found among the words of the harness.
-const MARK: &str = "victim: ";
-
-/// Holds a cluster until its input ends. It runs in a process of its own.
-#[tokio::test]
-#[ignore = "is started and killed by the others"]
-async fn victim() {
-    let cluster = RealCluster::start().await.unwrap();
-    for (_, pid) in cluster.processes() {
-        println!("{MARK}{pid}");
-    }
-    println!("{MARK}{}", cluster.folder().display());
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
-
-/// Another process of this program with a cluster of its own.
+/// Another process with a cluster of its own. It ends when its input does, so a failing test leaves
+/// none behind.
 struct Victim {
     child: Child,
     programs: Vec<Identity>,
@@ -36,23 +23,26 @@ struct Victim {
 }
 
 impl Victim {
-    fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "killed::victim", "--ignored", "--nocapture"])
+    /// Starts it with its runs below `cache`, where no other test cleans up.
+    fn start(cache: &TempDir) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_real-cluster"))
+            .env("GANTRY_CACHE", cache.path())
+            .env("GANTRY_TESTBED", Programs::find().unwrap().folder())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut programs = Vec::new();
+        let (mut programs, mut folder) = (Vec::new(), None);
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             let line = line.unwrap();
-            let Some((_, fact)) = line.split_once(MARK) else { continue };
-            match fact.parse() {
-                Ok(pid) => programs.push(identity(pid)),
-                Err(_) => return Self { child, programs, folder: PathBuf::from(fact) },
+            match line.split(' ').collect::<Vec<_>>().as_slice() {
+                ["process", pid, _] => programs.push(identity(pid.parse().unwrap())),
+                ["folder", path] => folder = Some(PathBuf::from(path)),
+                ["ready"] => break,
+                _ => {}
             }
         }
-        panic!("the victim said nothing");
+        Self { child, programs, folder: folder.unwrap() }
     }
 
     fn pid(&self) -> i32 {
@@ -62,6 +52,13 @@ impl Victim {
     fn kill(&mut self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Ends it as a person does, with Ctrl-D.
+    fn finish(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+        assert!(self.running() == 0 && !self.folder.exists());
     }
 
     fn running(&self) -> usize {
@@ -90,7 +87,8 @@ fn parent(pid: i32) -> Option<i32> {
 
 #[tokio::test]
 async fn an_interrupt_ends_the_cluster_as_well() {
-    let mut victim = Victim::start();
+    let cache = tempfile::tempdir().unwrap();
+    let mut victim = Victim::start(&cache);
     assert_eq!(victim.running(), 2, "etcd and kube-apiserver");
     victim.kill(Signal::INT);
     let clock = Clock::system();
@@ -101,9 +99,10 @@ async fn an_interrupt_ends_the_cluster_as_well() {
     }
 }
 
-#[tokio::test]
-async fn the_next_start_removes_what_kill_9_left() {
-    let mut victim = Victim::start();
+#[test]
+fn the_next_start_removes_what_kill_9_left() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut victim = Victim::start(&cache);
     let guards = victim.guards();
     assert_eq!(guards.len(), 1);
     for guard in guards {
@@ -112,8 +111,8 @@ async fn the_next_start_removes_what_kill_9_left() {
     victim.kill(Signal::KILL);
     assert_eq!(victim.running(), 2, "nobody was there to end them");
     assert!(victim.folder.exists());
-    let next = RealCluster::start().await.unwrap();
-    assert_eq!(victim.running(), 0);
-    assert!(!victim.folder.exists());
-    assert!(next.folder().exists());
+    let next = Victim::start(&cache);
+    assert_eq!((victim.running(), next.running()), (0, 2));
+    assert!(!victim.folder.exists() && next.folder.exists());
+    next.finish();
 }

@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use gantry_process::clock::Clock;
 use gantry_testkit::cluster::RealCluster;
-use gantry_testkit::http::{Client, Credentials, Protocol, Request};
+use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 
-use super::{http, kubectl, namespace, shared};
+use super::{http, kubectl, namespace, say, shared};
 
 #[tokio::test]
 async fn every_client_reaches_it() {
@@ -16,7 +17,7 @@ async fn every_client_reaches_it() {
     let version = admin.client().await.unwrap().apiserver_version().await.unwrap();
     assert!(version.git_version.starts_with("v1.34."), "{version:?}");
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let client = admin.http(protocol, gantry_process::clock::Clock::system()).unwrap();
+        let client = admin.http(protocol, Clock::system()).unwrap();
         let answer = client.send(Request::get("/readyz")).await.unwrap();
         assert_eq!((answer.status.as_u16(), answer.text().as_str()), (200, "ok"), "{protocol:?}");
     }
@@ -36,7 +37,7 @@ async fn nobody_may_do_nothing() {
     ];
     for (why, credentials, status) in table {
         let target = cluster.target(credentials);
-        let clock = gantry_process::clock::Clock::system();
+        let clock = Clock::system();
         let client = Client::new(&target, Protocol::Http2, clock).unwrap();
         let answer = client.send(Request::get("/api/v1/namespaces")).await.unwrap();
         assert_eq!(answer.status, status, "{why}: {}", answer.text());
@@ -47,15 +48,15 @@ async fn nobody_may_do_nothing() {
 async fn two_run_side_by_side() {
     let (first, _tails) = shared().await;
     let second = RealCluster::start().await.unwrap();
-    println!("a second cluster, server only, took {:.1?}", second.took());
+    say(&format!("a second cluster, a server only, took {:.1?}", second.took()));
     namespace(&http(second.admin()), "side").await;
     let path = "/api/v1/namespaces/side";
     let elsewhere = http(first.admin()).send(Request::get(path)).await.unwrap();
     assert_eq!(elsewhere.status, 404, "they share nothing");
     let stranger = first.admin().target().clone();
     let base = second.admin().target().base.clone();
-    let clock = gantry_process::clock::Clock::system();
-    let target = gantry_testkit::http::Target { base, ..stranger };
+    let clock = Clock::system();
+    let target = Target { base, ..stranger };
     let refused = Client::new(&target, Protocol::Http1, clock).unwrap();
     assert!(refused.send(Request::get(path)).await.is_err(), "not even an authority");
     let folder = second.folder();
