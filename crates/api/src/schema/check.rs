@@ -50,8 +50,14 @@ impl Schema {
     /// Every place where `value` breaks this schema.
     #[must_use]
     pub fn check(&self, value: &Value) -> Vec<Violation> {
+        self.check_at(value, &Path::root())
+    }
+
+    /// Every place where `value`, which stands at `path` of a larger one, breaks this schema.
+    #[must_use]
+    pub fn check_at(&self, value: &Value, path: &Path) -> Vec<Violation> {
         let mut found = Vec::new();
-        self.visit(value, &Path::root(), &mut found);
+        self.visit(value, path, &mut found);
         found
     }
 
