@@ -147,6 +147,11 @@ fn terms() {
                 &["spec.claims[0].requests.memory"],
             ),
             (
+                "an amount that no one can hold",
+                "spec: {claims: [{deviceClass: a, requests: {memory: 1e30}, limits: {power: 9000E}}]}\n",
+                &["spec.claims[0].requests.memory", "spec.claims[0].limits.power"],
+            ),
+            (
                 "typed requests of no kind, of two, below zero and unknown",
                 "spec: {claims: [{deviceClass: a, requests: [{name: a}, {name: b, counter: {request: 1}, quantity: {request: 1}}, {name: c, counter: {request: -1}}, {nam: d, counter: {request: 1}}]}]}\n",
                 &[
