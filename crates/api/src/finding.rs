@@ -51,6 +51,15 @@ impl Findings {
         self.errors.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
     }
 
+    /// Refuses a file because of the value at `path`. An object that a server holds already is only
+    /// remarked on: refusing to read it would not make it go away.
+    pub fn refuse_file(&mut self, path: &Path, text: impl Into<String>) {
+        match self.source {
+            Source::File => self.error(path, text),
+            Source::Server => self.warn(path, text),
+        }
+    }
+
     /// Accepts the value at `path` but says how to write it better.
     pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
         self.warnings.push(Finding { path: path.clone(), at: None, text: text.into() });
