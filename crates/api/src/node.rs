@@ -295,9 +295,13 @@ impl Path {
     /// The path of a dotted text below this one.
     #[must_use]
     pub fn join(&self, dotted: &str) -> Self {
-        let mut steps = self.0.clone();
-        steps.extend(Self::of(dotted).0);
-        Self(steps)
+        self.then(&Self::of(dotted))
+    }
+
+    /// The path that leads on from this one as `rest` does from the root.
+    #[must_use]
+    pub fn then(&self, rest: &Self) -> Self {
+        Self(self.0.iter().chain(&rest.0).cloned().collect())
     }
 
     /// The path of element `index` below this one.
