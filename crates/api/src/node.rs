@@ -118,64 +118,29 @@ impl Node {
     /// The entries, if this is a map.
     #[must_use]
     pub fn entries(&self) -> Option<&[(Key, Self)]> {
-        match &self.value {
-            Content::Map(entries) => Some(entries),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::List(_) => None,
-        }
+        if let Content::Map(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The entries, if this is a map.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<(Key, Self)>> {
-        match &mut self.value {
-            Content::Map(entries) => Some(entries),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::List(_) => None,
-        }
+        if let Content::Map(inside) = &mut self.value { Some(inside) } else { None }
     }
 
     /// The elements, if this is a list.
     #[must_use]
     pub fn items(&self) -> Option<&[Self]> {
-        match &self.value {
-            Content::List(items) => Some(items),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::List(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The elements, if this is a list.
     pub fn items_mut(&mut self) -> Option<&mut Vec<Self>> {
-        match &mut self.value {
-            Content::List(items) => Some(items),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::List(inside) = &mut self.value { Some(inside) } else { None }
     }
 
     /// The text, if this is a string.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
-        match &self.value {
-            Content::String(text) => Some(text),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::List(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::String(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The text a scalar stands for (`true`, `1`, `abc`); nothing for null, lists and maps.
