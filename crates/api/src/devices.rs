@@ -71,9 +71,18 @@ const DRIVER_NAME: usize = 63;
 /// The longest constraint, in bytes.
 const CONSTRAINT: usize = 10 * 1024;
 
+/// Refuses a text that cannot be the name of a driver, and says what a server will not take.
+fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
+    if check_file_driver(driver, path, findings) && dns_subdomain_problem(driver).is_some() {
+        let text =
+            format!("\"{driver}\" has upper case letters or a slash, which an API server refuses");
+        findings.warn(path, text);
+    }
+}
+
 /// Refuses a text that cannot be the name of a driver. The slash of the oldest files
 /// (`example.com/foozer`) and upper case names have no place on a server.
-fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
+fn check_file_driver(driver: &str, path: &Path, findings: &mut Findings) -> bool {
     let part = |part: &str| dns_subdomain_problem(part).is_none();
     let ok = driver.len() <= DRIVER_NAME
         && match findings.source {
@@ -91,6 +100,7 @@ fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
             ),
         );
     }
+    ok
 }
 
 fn check_device_type(device_type: &str, path: &Path, findings: &mut Findings) {

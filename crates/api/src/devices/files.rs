@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::attribute::check_attributes;
 use super::capacity::check_capacities;
 use super::term::{Needs, check_terms};
-use super::{Attribute, ResourceCapacity, Term, TopologyRule, check_driver, normalise, serve};
+use super::{Attribute, ResourceCapacity, Term, TopologyRule, check_file_driver, normalise, serve};
 use crate::alias::{self, Alias, Tell};
-use crate::decode::{self, Decoded, Options};
+use crate::decode::{self, Decoded};
 use crate::finding::Findings;
 use crate::node::{Content, Node, Path};
 use crate::schema::{self, Schema};
@@ -92,14 +92,9 @@ pub struct CapacityClaim {
 }
 
 /// Reads a document that is one of these files; nothing if it is something else.
-pub(crate) fn read_file_form(
-    node: &mut Node,
-    options: Options,
-    findings: &mut Findings,
-) -> Option<Decoded> {
+pub(crate) fn read_file_form(node: &mut Node, findings: &mut Findings) -> Option<Decoded> {
     if is_nodes(node) {
-        let read =
-            read::<Vec<NodeDevices>>(node, nodes_schemas(), normalise_nodes, options, findings);
+        let read = read::<Vec<NodeDevices>>(node, nodes_schemas(), normalise_nodes, findings);
         return Some(read.map_or(Decoded::Refused, |nodes| {
             check_nodes(&nodes, findings);
             Decoded::Nodes(nodes)
@@ -107,8 +102,7 @@ pub(crate) fn read_file_form(
     }
     let is_claim = !is_object(node) && (has(node, "podClaim") || has(node, "containerClaims"));
     is_claim.then(|| {
-        let read =
-            read::<PodCapacityClaim>(node, claim_schemas(), normalise_claim, options, findings);
+        let read = read::<PodCapacityClaim>(node, claim_schemas(), normalise_claim, findings);
         read.map_or(Decoded::Refused, |claim| {
             claim.validate(findings);
             Decoded::CapacityClaim(Box::new(claim))
@@ -120,12 +114,11 @@ fn read<T: DeserializeOwned>(
     node: &mut Node,
     schemas: &Schemas,
     normalise: fn(&mut Node, &mut Findings),
-    options: Options,
     findings: &mut Findings,
 ) -> Option<T> {
     decode::settle(node, &schemas.lenient, true, &Path::root(), findings);
     normalise(node, findings);
-    decode::report(schemas.strict.check(&node.to_json()), options, findings);
+    decode::report(schemas.strict.check(&node.to_json()), findings);
     if !findings.is_accepted() {
         return None;
     }
@@ -267,7 +260,7 @@ fn check_nodes(nodes: &[NodeDevices], findings: &mut Findings) {
         for (index, pool) in node.pools.iter().enumerate() {
             let path = path.key("pools").index(index);
             unique(&pool.name, &mut pools_seen, &path, findings);
-            check_driver(&pool.driver, &path.key("driver"), findings);
+            check_file_driver(&pool.driver, &path.key("driver"), findings);
             check_attributes(&pool.attributes, &path.key("attributes"), findings);
             let mut devices_seen = BTreeSet::new();
             for (index, device) in pool.devices.iter().enumerate() {

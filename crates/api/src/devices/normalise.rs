@@ -10,7 +10,7 @@ use super::pod_devices::ClaimSource;
 use super::request::{COUNT, amounts_schema, typed_schema};
 use super::{AccessMode, AttributeValue, Draw};
 use crate::alias::{self, Alias, Tell};
-use crate::decode::{self, Options};
+use crate::decode;
 use crate::finding::Findings;
 use crate::node::{Content, Key, Node, Path, Position};
 use crate::quantity::Quantity;
@@ -257,7 +257,7 @@ fn requests(node: &mut Node, path: &Path, findings: &mut Findings) {
         }
         exactly_one(item, &Draw::FIELDS, &path, findings);
     }
-    decode::report(schema.check_at(&node.to_json(), path), Options::default(), findings);
+    decode::report(schema.check_at(&node.to_json(), path), findings);
 }
 
 /// Writes an access mode in its canonical spelling. What is no mode at all is left to the schema.

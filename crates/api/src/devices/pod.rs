@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{DeviceReference, PodClaims, normalise, serve};
-use crate::decode::{self, Options};
+use crate::decode;
 use crate::finding::{Findings, Source};
 use crate::kubernetes;
 use crate::meta::dns_subdomain_problem;
@@ -42,21 +42,35 @@ impl Carried {
     /// Claims that cannot be read, or that come from two carriers at once. Such a pod must not run.
     pub fn of(pod: &Value) -> Result<Option<Self>, Findings> {
         let mut findings = Findings::from(Source::Server);
-        let carried = read(&mut Node::from_json(pod), Options::default(), &mut findings);
+        let carried = read(&mut Node::from_json(pod), &mut findings);
         if findings.is_accepted() { Ok(carried) } else { Err(findings) }
     }
 }
 
 /// Looks at objects of kinds that are not Gantry's, where devices are concerned.
-pub(crate) fn read_foreign(node: &mut Node, options: Options, findings: &mut Findings) {
+pub(crate) fn read_foreign(node: &mut Node, findings: &mut Findings) {
     let text = |name: &str| node.get(name).and_then(Node::text);
     match (text("apiVersion"), text("kind")) {
         (Some("v1"), Some("ConfigMap")) => warn_of_bare_values(node, findings),
         (Some("v1"), Some("Pod")) => {
-            read(node, options, findings);
+            read(node, findings);
         }
+        (_, Some("Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job")) => {
+            read_template(node, "spec.template", findings);
+        }
+        (_, Some("CronJob")) => read_template(node, "spec.jobTemplate.spec.template", findings),
         _ => {}
     }
+}
+
+/// A pod to be says what a pod says, further down.
+fn read_template(node: &mut Node, place: &str, findings: &mut Findings) {
+    let template = place.split('.').try_fold(node, |node, name| node.get_mut(name));
+    let Some(template) = template else { return };
+    let Findings { source, lenient, .. } = *findings;
+    let mut found = Findings { source, lenient, ..Findings::default() };
+    read(template, &mut found);
+    findings.append_below(&Path::of(place), found);
 }
 
 fn warn_of_bare_values(config_map: &Node, findings: &mut Findings) {
@@ -72,7 +86,7 @@ fn warn_of_bare_values(config_map: &Node, findings: &mut Findings) {
 const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
 /// Reads what a pod carries. A pod that carries nothing is not looked at any further.
-fn read(pod: &mut Node, options: Options, findings: &mut Findings) -> Option<Carried> {
+fn read(pod: &mut Node, findings: &mut Findings) -> Option<Carried> {
     let carriers = carriers(pod);
     let first = carriers.first()?;
     decode::settle(pod, &schemas().lenient, true, &Path::root(), findings);
@@ -85,7 +99,7 @@ fn read(pod: &mut Node, options: Options, findings: &mut Findings) -> Option<Car
     }
     match findings.source {
         Source::File => {
-            decode::report(schemas().strict.check(&pod.to_json()), options, findings);
+            decode::report(schemas().strict.check(&pod.to_json()), findings);
         }
         // The server has checked the pod, perhaps against a newer schema than ours.
         Source::Server => {}
@@ -229,7 +243,7 @@ fn finish<T: DeserializeOwned>(
     findings: &mut Findings,
 ) -> Option<T> {
     let value = node.to_json();
-    decode::report(schema.check_at(&value, path), Options::default(), findings);
+    decode::report(schema.check_at(&value, path), findings);
     if !findings.is_accepted() {
         return None;
     }

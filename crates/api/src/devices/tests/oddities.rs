@@ -303,7 +303,11 @@ fn claims() {
         (
             "a driver alone, in files",
             claim("driver: example.com/foozer"),
-            Becomes("/spec/claims/0/driver", json!("example.com/foozer"), &[]),
+            Becomes(
+                "/spec/claims/0/driver",
+                json!("example.com/foozer"),
+                &["spec.claims[0].driver"],
+            ),
         ),
         (
             "a set claim is a claim with an entry per spec",
@@ -366,7 +370,7 @@ fn pools_and_files() {
         (
             "a slash in the driver of a file",
             pool("driver: example.com/foozer"),
-            Becomes("/spec/driver", json!("example.com/foozer"), &[]),
+            Becomes("/spec/driver", json!("example.com/foozer"), &["spec.driver"]),
         ),
         (
             "the first files: resources, groupInResource, a slash",
