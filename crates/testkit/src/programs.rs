@@ -98,11 +98,11 @@ mod tests {
 
     #[test]
     fn the_cache_is_where_the_scripts_have_it() {
-        let table: [(&str, &[(&str, &str)], Option<&str>); 4] = [
-            ("ours is meant for this", &[("GANTRY_CACHE", "/g"), ("HOME", "/h")], Some("/g")),
-            ("the desktop's", &[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], Some("/x/gantry")),
-            ("the usual place", &[("HOME", "/h")], Some("/h/.cache/gantry")),
-            ("no place at all", &[], None),
+        let table = [
+            ("ours is meant for this", vec![("GANTRY_CACHE", "/g"), ("HOME", "/h")], Some("/g")),
+            ("the desktop's", vec![("XDG_CACHE_HOME", "/x"), ("HOME", "/h")], Some("/x/gantry")),
+            ("the usual place", vec![("HOME", "/h")], Some("/h/.cache/gantry")),
+            ("no place at all", vec![], None),
         ];
         for (why, settings, expected) in table {
             let setting = |name| {
