@@ -36,3 +36,7 @@ lint: ## Check format, lints, the rules of the house, and dependencies
 gen: ## Write every generated file
 	@scripts/check-tools
 	cargo xtask gen
+
+.PHONY: testbed
+testbed: ## Build the real Kubernetes that e2e tests run against; once, needs Go
+	@testbed/build
