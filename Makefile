@@ -40,3 +40,10 @@ gen: ## Write every generated file
 .PHONY: testbed
 testbed: ## Build the real Kubernetes that e2e tests run against; once, needs Go
 	@testbed/build
+
+.PHONY: bench
+bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 --only create')
+	@scripts/check-tools
+	@testbed/build
+	cargo run --release --package gantry-bench -- --json "$(CARGO_TARGET_DIR)/bench.json" $(ARGS)
+	@echo "all figures: $(CARGO_TARGET_DIR)/bench.json"

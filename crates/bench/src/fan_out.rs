@@ -48,7 +48,8 @@ pub(crate) async fn measure(
     for index in 0..watchers {
         // A connection each, as informers in different processes have.
         let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
-        let path = format!("{maps}?watch=true&fieldSelector=metadata.name%3Dfan&timeoutSeconds=600");
+        let path =
+            format!("{maps}?watch=true&fieldSelector=metadata.name%3Dfan&timeoutSeconds=600");
         let stream = client.open(Request::get(path)).await.context("could not watch")?;
         ensure!(stream.status.is_success(), "watch: {}", stream.status);
         let (done, clock) = (done.clone(), clock.clone());

@@ -49,7 +49,11 @@ pub(crate) struct Outcome {
 
 impl Run<'_> {
     /// Runs it. Each client has a connection of its own and opens it before the clock starts.
-    pub(crate) async fn measure(&self, clock: &Clock, tasks: &mut Tasks) -> anyhow::Result<Outcome> {
+    pub(crate) async fn measure(
+        &self,
+        clock: &Clock,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<Outcome> {
         let mut clients = Vec::with_capacity(self.clients);
         for index in 0..self.clients {
             let client = Client::new(self.target, self.protocol, clock.clone())?;
@@ -146,8 +150,9 @@ mod tests {
             pace: Pace::Open(100.0),
             first: 0,
         };
-        let mut due: Vec<_> =
-            (0..4).flat_map(|index| (0..3).map(move |turn| worker(index).due(turn, 100.0))).collect();
+        let mut due: Vec<_> = (0..4)
+            .flat_map(|index| (0..3).map(move |turn| worker(index).due(turn, 100.0)))
+            .collect();
         due.sort_unstable();
         let expected: Vec<_> = (0..12).map(|n| Duration::from_millis(10 * n)).collect();
         assert_eq!(due, expected);

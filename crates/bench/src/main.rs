@@ -20,7 +20,7 @@ use clap::Parser;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, OnLoss, Tasks};
-use gantry_testkit::RealCluster;
+use gantry_testkit::cluster::RealCluster;
 use gantry_testkit::http::{Client, Protocol, Target};
 use tokio_util::sync::CancellationToken;
 
@@ -30,10 +30,13 @@ use crate::workload::Workload;
 
 /// Measure API servers side by side and print ratios.
 #[derive(Debug, Parser)]
-#[command(name = "bench", after_help = "Examples:
+#[command(
+    name = "bench",
+    after_help = "Examples:
   make bench
   make bench ARGS='--seconds 2 --clients 16 --only create --only get'
-  make bench ARGS='--rate 200 --json /tmp/bench.json'")]
+  make bench ARGS='--rate 200 --json /tmp/bench.json'"
+)]
 struct Arguments {
     /// Seconds each load runs.
     #[arg(long, default_value_t = 5)]
@@ -57,7 +60,7 @@ struct Arguments {
 
     /// Objects that are there when memory is read; 0 leaves it out.
     #[arg(long, default_value_t = 10_000)]
-    objects: u64,
+    objects: usize,
 
     /// Also write all figures to this file.
     #[arg(long)]
@@ -83,8 +86,12 @@ async fn main() -> anyhow::Result<()> {
     let mut figures = Vec::new();
     // One server at a time: two would share the machine and neither figure would mean anything.
     let began = clock.moment();
-    let cluster = RealCluster::start().await?;
-    let subject = Subject { name: "kubernetes", target: cluster.admin(), pids: cluster.pids() };
+    let cluster = RealCluster::plan().durable().start().await?;
+    let subject = Subject {
+        name: "kubernetes",
+        target: cluster.admin().target().clone(),
+        pids: cluster.processes().into_iter().map(|(_, pid)| pid).collect(),
+    };
     measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
     drop(cluster);
 
@@ -123,7 +130,14 @@ async fn measure(
     workload::create(&client, "/api/v1/namespaces", &namespace("first")).await?;
     let started = (clock.moment() - began).as_secs_f64() * 1000.0;
     note("start to first object", String::new(), started, "ms", Better::Less, None);
-    note("memory", "idle".to_owned(), usage::resident_megabytes(&subject.pids), "MB", Better::Less, None);
+    note(
+        "memory",
+        "idle".to_owned(),
+        usage::resident_megabytes(&subject.pids),
+        "MB",
+        Better::Less,
+        None,
+    );
 
     let name = "bench";
     workload::prepare(&client, name, most).await?;
@@ -148,13 +162,21 @@ async fn measure(
             // Past every number this run can use, so that names are never used twice.
             first += 1_000_000_000;
             let outcome = run.measure(clock, tasks).await?;
-            note(workload.name(), describe(clients, protocol, pace), outcome.rate, "/s", Better::More, Some(outcome.times));
+            note(
+                workload.name(),
+                describe(clients, protocol, pace),
+                outcome.rate,
+                "/s",
+                Better::More,
+                Some(outcome.times),
+            );
         }
     }
     for watchers in arguments.watchers.iter().copied().filter(|n| *n > 0) {
         let name = format!("fan-{watchers}");
         workload::create(&client, "/api/v1/namespaces", &namespace(&name)).await?;
-        let outcome = fan_out::measure(&subject.target, &name, watchers, time, clock, tasks).await?;
+        let outcome =
+            fan_out::measure(&subject.target, &name, watchers, time, clock, tasks).await?;
         let setting = format!("{watchers} watchers");
         note("fan-out writes", setting.clone(), outcome.writes, "/s", Better::More, None);
         note("fan-out", setting, outcome.deliveries, "/s", Better::More, Some(outcome.delays));
@@ -170,17 +192,17 @@ async fn measure(
 /// Creates many objects with many hands.
 async fn fill(
     subject: &Subject,
-    objects: u64,
+    objects: usize,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
-    const HANDS: u64 = 16;
+    const HANDS: usize = 16;
     let client = Client::new(&subject.target, Protocol::Http2, clock.clone())?;
     workload::create(&client, "/api/v1/namespaces", &namespace("fill")).await?;
     for hand in 0..HANDS {
         let client = Client::new(&subject.target, Protocol::Http2, clock.clone())?;
         tasks.spawn(format!("hand {hand}"), OnLoss::EndOwner, move |_| async move {
-            for index in (hand..objects).step_by(HANDS as usize) {
+            for index in (hand..objects).step_by(HANDS) {
                 let map = workload::config_map(&format!("fill-{index}"), "0");
                 workload::create(&client, "/api/v1/namespaces/fill/configmaps", &map).await?;
             }

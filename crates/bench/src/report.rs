@@ -52,7 +52,8 @@ pub(crate) fn ratio(figures: &[Figure], figure: &Figure) -> Option<f64> {
 
 /// All figures as a table, one line each, in the order they were taken.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let head = ["what", "setting", "target", "figure", "p50 ms", "p99 ms", "max ms", "errors", "ratio"];
+    let head =
+        ["what", "setting", "target", "figure", "p50 ms", "p99 ms", "max ms", "errors", "ratio"];
     let mut rows = vec![head.map(str::to_owned)];
     for figure in figures {
         let time = |pick: fn(&Summary) -> f64| {
@@ -135,7 +136,8 @@ mod tests {
 
     #[test]
     fn the_table_lines_up() {
-        let text = table(&[figure("real", 651.4, Better::More), figure("other", 6514.0, Better::More)]);
+        let text =
+            table(&[figure("real", 651.4, Better::More), figure("other", 6514.0, Better::More)]);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("what    setting   target  figure"), "{text}");
         assert!(lines[1].contains("651 /s"), "{text}");

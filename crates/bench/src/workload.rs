@@ -73,7 +73,11 @@ impl Workload {
 }
 
 /// Creates a namespace with the objects that the workloads need for this many clients.
-pub(crate) async fn prepare(client: &Client, namespace: &str, clients: usize) -> anyhow::Result<()> {
+pub(crate) async fn prepare(
+    client: &Client,
+    namespace: &str,
+    clients: usize,
+) -> anyhow::Result<()> {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     create(client, "/api/v1/namespaces", &body).await?;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -96,7 +100,12 @@ pub(crate) async fn create(client: &Client, path: &str, body: &Value) -> anyhow:
         .send(Request::post(path, body))
         .await
         .with_context(|| format!("could not create {name} at {path}"))?;
-    ensure!(answer.status.is_success(), "create {name} at {path}: {}: {}", answer.status, answer.text());
+    ensure!(
+        answer.status.is_success(),
+        "create {name} at {path}: {}: {}",
+        answer.status,
+        answer.text()
+    );
     Ok(())
 }
 
