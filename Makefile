@@ -46,3 +46,10 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@scripts/check-tools
 	@testbed/build
 	cargo test --workspace --features gantry-testkit/e2e --test e2e
+
+.PHONY: bench
+bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 --only create')
+	@scripts/check-tools
+	@testbed/build
+	cargo run --release --package gantry-bench -- --json "$(CARGO_TARGET_DIR)/bench.json" $(ARGS)
+	@echo "all figures: $(CARGO_TARGET_DIR)/bench.json"

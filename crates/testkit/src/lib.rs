@@ -7,6 +7,8 @@
 
 pub mod cluster;
 
+pub mod cluster;
+
 pub mod http;
 
 pub mod pki;
