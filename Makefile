@@ -23,7 +23,7 @@ test: ## Run every test that needs nothing but this machine
 lint: ## Check format, lints, the rules of the house, and dependencies
 	@scripts/check-tools --lint
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	cargo xtask tidy
 	@if cargo deny --version >/dev/null 2>&1; then \
 		echo cargo deny check licenses bans sources; \
@@ -36,3 +36,12 @@ lint: ## Check format, lints, the rules of the house, and dependencies
 gen: ## Write every generated file
 	@scripts/check-tools
 	cargo xtask gen
+
+.PHONY: testbed
+testbed: ## Build the real Kubernetes that e2e tests run against; once, needs Go
+	@testbed/build
+
+.PHONY: e2e
+e2e: testbed ## Run the tests that need a real Kubernetes
+	@scripts/check-tools
+	cargo test --workspace --features gantry-testkit/e2e --test e2e

@@ -106,10 +106,12 @@ fn apply(alias: &Alias, holder: &mut Node, path: &Path, findings: &mut Findings)
     match target.get(name) {
         Some(present) if !present.is_null() && !present.same_value(&value) => {
             let new = path.join(alias.new);
+            let place =
+                if parents.is_empty() { format!("at {new}") } else { format!("under {parents}") };
             findings.error_at(
                 &old_path,
                 key.at,
-                format!("set here and at {new} with different values; keep {new}"),
+                format!("set here and {place} with different values; keep {new}"),
             );
             return;
         }
@@ -134,7 +136,8 @@ fn apply(alias: &Alias, holder: &mut Node, path: &Path, findings: &mut Findings)
     }
 }
 
-fn schema_at<'a>(schema: &'a mut Value, within: &str) -> Option<&'a mut Value> {
+/// The part of a schema that a dotted path leads to, `[]` for the elements of a list.
+pub(crate) fn schema_at<'a>(schema: &'a mut Value, within: &str) -> Option<&'a mut Value> {
     match next_step(within) {
         None => Some(schema),
         Some(("[]", rest)) => schema_at(schema.get_mut("items")?, rest),
@@ -251,7 +254,8 @@ mod tests {
         let (_, findings) = read("spec:\n  container: {build: 1}\n  build: 2\n");
         assert_eq!(findings.errors[0].path.to_string(), "spec.build");
         assert_eq!(findings.errors[0].at.unwrap().line, 3);
-        assert!(findings.errors[0].text.contains("keep spec.container.build"));
+        let text = "set here and under container with different values; keep spec.container.build";
+        assert_eq!(findings.errors[0].text, text);
     }
 
     #[test]

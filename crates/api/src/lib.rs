@@ -8,6 +8,7 @@ pub mod alias;
 pub mod decode;
 pub mod devices;
 pub mod finding;
+pub mod kernel_modules;
 pub mod kind;
 pub mod kubernetes;
 pub mod meta;

@@ -21,6 +21,7 @@ const STEPS: &[Step] = &[
             "clippy",
             "--workspace",
             "--all-targets",
+            "--all-features",
             "--",
             "-D",
             "warnings",
@@ -29,6 +30,7 @@ const STEPS: &[Step] = &[
     Step { name: "gen --check", job: Job::Gen },
     Step { name: "tidy", job: Job::Tidy },
     Step { name: "make test", job: Job::Program(&["make", "--no-print-directory", "test"]) },
+    Step { name: "make e2e", job: Job::Program(&["make", "--no-print-directory", "e2e"]) },
 ];
 
 /// One thing that must succeed.
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn the_steps_are_those_of_the_house_in_order() {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        assert_eq!(names, ["fmt", "clippy", "gen --check", "tidy", "make test"]);
+        assert_eq!(names, ["fmt", "clippy", "gen --check", "tidy", "make test", "make e2e"]);
     }
 
     #[test]

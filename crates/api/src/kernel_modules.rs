@@ -1,0 +1,36 @@
+//! Groups `ooto.sigs.k8s.io` and `hub.ooto.sigs.k8s.io`: kernel modules that are not in the kernel's
+//! own tree, rehearsals of a kernel upgrade, and modules that a hub hands to its spokes.
+
+mod build;
+mod container;
+mod driver;
+mod hub;
+mod mapping;
+mod modprobe;
+mod module;
+mod normalise;
+mod preflight;
+mod reference;
+mod serve;
+mod sign;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use build::{Build, BuildArg, Builder, DockerfileSource, Push};
+pub use container::{
+    ContainerFields, DEVICE_PLUGIN_MOUNTS, DRIVER_MOUNTS, HostMount, PluginContainer,
+};
+pub use driver::{DriverContainer, LoaderContainer};
+pub use hub::{ManagedClusterModule, ManagedClusterModuleSpec, ManagedClusterModuleStatus};
+pub use mapping::{KernelMapping, Matcher};
+pub use modprobe::{Modprobe, ModprobeArgs};
+pub use module::{
+    DaemonSetCounts, DevicePlugin, KernelStatus, LONGEST_NAMES, Module, ModuleSpec, ModuleStatus,
+};
+pub use preflight::{
+    ModuleReference, ModuleVerification, Preflight, PreflightSpec, PreflightStatus,
+    VerificationStage, VerificationStatus,
+};
+pub use reference::{LocalReference, Tls};
+pub use sign::{ExistingSignature, HashAlgorithm, Sign, SignedImage, UnsignedImage};

@@ -1,0 +1,129 @@
+//! What a server must let through besides the canonical form, and the rules it alone can check.
+
+use serde_json::{Value, json};
+
+use crate::alias::schema_at;
+
+/// A version turns node labels into switches; adding or removing one would strand the nodes (W-23).
+/// It may stand in two places, so the rule sits above both.
+const VERSION_STAYS: &str = "((has(self.version) && self.version != '') || (has(self.container) && has(self.container.version) && self.container.version != '')) == ((has(oldSelf.version) && oldSelf.version != '') || (has(oldSelf.container) && has(oldSelf.container.version) && oldSelf.container.version != ''))";
+
+/// Opens the schema of a ModuleSpec for every spelling that [`super::normalise`] reads, and closes it
+/// for what OpenAPI can refuse but would refuse in other words than the rules of the kind do.
+pub(super) fn module_spec(spec: &mut Value) {
+    open_labels(spec, "selector");
+    declare(
+        spec,
+        "imageRepoSecret",
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+        "Deprecated: use `driverContainer.imageRepoSecrets` and `devicePlugin.imagePullSecrets`.",
+    );
+    if let Some(driver) = schema_at(spec, "driverContainer") {
+        driver_container(driver);
+    }
+    if let Some(plugin) = schema_at(spec, "devicePlugin") {
+        device_plugin(plugin);
+    }
+}
+
+/// Lets the values of a map of labels be any scalar.
+///
+/// They are nullable so that a server keeps a null: dropped, it would select more than was meant.
+pub(super) fn open_labels(holder: &mut Value, field: &str) {
+    if let Some(labels) = schema_at(holder, field) {
+        labels["additionalProperties"] = json!({
+            "description": "Value of the label. Numbers and booleans are read as text.",
+            "nullable": true,
+            "x-kubernetes-preserve-unknown-fields": true,
+        });
+    }
+}
+
+fn driver_container(driver: &mut Value) {
+    for place in ["container.", ""] {
+        for holder in ["", "kernelMappings[]."] {
+            if let Some(build) = schema_at(driver, &format!("{place}{holder}build")) {
+                open_labels(build, "selector");
+            }
+            if let Some(sign) = schema_at(driver, &format!("{place}{holder}sign")) {
+                open_sign(sign);
+            }
+        }
+        if let Some(mappings) = schema_at(driver, &format!("{place}kernelMappings")) {
+            mappings["minItems"] = json!(1);
+        }
+    }
+    open_secrets(driver, "imageRepoSecrets");
+    declare(
+        driver,
+        "imageRepoSecret",
+        json!({"x-kubernetes-preserve-unknown-fields": true}),
+        "Deprecated: use `imageRepoSecrets`.",
+    );
+    if let Some(container) = schema_at(driver, "container") {
+        let text = json!({"type": "string"});
+        declare(
+            container,
+            "name",
+            text.clone(),
+            "Deprecated: ignored, Gantry names the container.",
+        );
+        declare(container, "image", text, "Deprecated: ignored, use `containerImage`.");
+    }
+    driver["x-kubernetes-validations"] = json!([{
+        "rule": VERSION_STAYS,
+        "message": "version cannot be added or removed on an existing Module; recreate it",
+        "fieldPath": ".container.version",
+    }]);
+}
+
+fn device_plugin(plugin: &mut Value) {
+    open_secrets(plugin, "imagePullSecrets");
+    for field in ["container", "initContainer"] {
+        let Some(container) = schema_at(plugin, field) else { continue };
+        let text = json!({"type": "string"});
+        declare(container, "name", text, "Deprecated: ignored, Gantry names the container.");
+        container["required"] = json!(["image"]);
+        container["properties"]["image"]["minLength"] = json!(1);
+    }
+}
+
+fn open_sign(sign: &mut Value) {
+    for field in ["unsignedImage", "signedImage", "keySecret", "certSecret"] {
+        if let Some(union) = schema_at(sign, field) {
+            open_named(union);
+        }
+    }
+    if let Some(union) = schema_at(sign, "signedImage.pushSecretRef") {
+        open_named(union);
+    }
+}
+
+/// Lets a text stand for an object with that name. The fields stay declared, for `kubectl explain`.
+fn open_named(union: &mut Value) {
+    open(union, "Just the name, as text, is read too.");
+}
+
+fn open_secrets(holder: &mut Value, field: &str) {
+    if let Some(secrets) = schema_at(holder, field) {
+        open(secrets, "A list of objects with `name`; names alone, or a single one, are read too.");
+        if let Some(fields) = secrets.as_object_mut() {
+            fields.shift_remove("items");
+        }
+    }
+}
+
+fn open(schema: &mut Value, note: &str) {
+    let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
+    schema["description"] = json!(format!("{text} {note}").trim());
+    schema["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.shift_remove("type");
+        fields.shift_remove("required");
+    }
+}
+
+fn declare(holder: &mut Value, field: &str, mut schema: Value, description: &str) {
+    schema["description"] = json!(description);
+    holder["properties"][field] = schema;
+}

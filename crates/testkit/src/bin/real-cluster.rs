@@ -1,0 +1,57 @@
+//! Holds a real cluster for a person or a test: `real-cluster [--controllers] [--nodes=N]`.
+//!
+//! It prints one fact per line, then `ready`, and ends with its input (Ctrl-D) or by any signal.
+//! Either way nothing of the cluster stays.
+
+use std::io::{self, Read as _, Write as _};
+use std::process::ExitCode;
+
+use gantry_testkit::cluster::{Nodes, Plan, RealCluster, StartError};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let Some(plan) = plan(std::env::args().skip(1)) else {
+        let _ = writeln!(io::stderr(), "usage: real-cluster [--controllers] [--nodes=N]");
+        return ExitCode::from(2);
+    };
+    match Box::pin(hold(plan)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the arguments ask for, or nothing if they cannot be read.
+fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
+    let mut plan = RealCluster::plan();
+    for argument in arguments {
+        plan = match argument.strip_prefix("--nodes=") {
+            Some(count) => plan.nodes(Nodes::Simulated(count.parse().ok()?)),
+            None if argument == "--controllers" => plan.controllers(),
+            None => return None,
+        };
+    }
+    Some(plan)
+}
+
+async fn hold(plan: Plan) -> Result<(), StartError> {
+    let cluster = plan.start().await?;
+    // Whoever closes our output does not want to read it; the cluster is held all the same.
+    let _ = tell(&cluster);
+    let _ = io::stdin().read_to_end(&mut Vec::new());
+    Ok(())
+}
+
+fn tell(cluster: &RealCluster) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (name, pid) in cluster.processes() {
+        writeln!(out, "process {pid} {name}")?;
+    }
+    writeln!(out, "folder {}", cluster.folder().display())?;
+    writeln!(out, "kubeconfig {}", cluster.admin().kubeconfig().display())?;
+    writeln!(out, "took {:.1?}", cluster.took())?;
+    writeln!(out, "ready")?;
+    out.flush()
+}

@@ -1,0 +1,346 @@
+//! A real Kubernetes on this machine: etcd and kube-apiserver, with controllers and nodes on
+//! request, on loopback, with its own certificates and RBAC on.
+//!
+//! What the embedded server does is compared with this one, and this one is right.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+
+use crate::http::{Target, TargetError, install_provider};
+use crate::pki::{Authority, PkiError};
+use crate::programs::{Programs, ProgramsError};
+use crate::run::{Run, RunError};
+
+mod flags;
+mod nodes;
+mod ports;
+mod ready;
+mod user;
+
+pub use nodes::Nodes;
+pub use user::{ClientError, User};
+
+use flags::Files;
+use ports::Ports;
+
+/// How often a start is begun anew when somebody else took one of its ports. Ports are chosen at
+/// random among ten thousand: a second time is already unlikely.
+const ATTEMPTS: u32 = 3;
+
+/// A running cluster. Dropping it ends every process and removes every file of it.
+#[derive(Debug)]
+pub struct RealCluster {
+    run: Mutex<Run>,
+    authority: Authority,
+    programs: Programs,
+    base: String,
+    admin: User,
+    nodes: Vec<String>,
+    took: Duration,
+}
+
+/// What a cluster is made of. The default is etcd and kube-apiserver alone.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    controllers: bool,
+    durable: bool,
+    nodes: Nodes,
+    api_server_flags: Vec<String>,
+    clock: Option<Clock>,
+}
+
+impl Plan {
+    /// Adds kube-controller-manager and kube-scheduler.
+    #[must_use]
+    pub fn controllers(mut self) -> Self {
+        self.controllers = true;
+        self
+    }
+
+    /// Adds nodes.
+    #[must_use]
+    pub fn nodes(mut self, nodes: Nodes) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Lets etcd wait for the disk, as in production. Tests do without; a bench must not.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
+        self
+    }
+
+    /// Adds a flag to kube-apiserver, such as `--feature-gates=X=true`. The last of a name counts.
+    #[must_use]
+    pub fn api_server_flag(mut self, flag: impl Into<String>) -> Self {
+        self.api_server_flags.push(flag.into());
+        self
+    }
+
+    /// Uses this clock in place of one of its own.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Starts it and waits until it is ready for use.
+    ///
+    /// # Errors
+    /// It is not ready; the ends of all logs are on standard error.
+    pub async fn start(self) -> Result<RealCluster, StartError> {
+        install_provider();
+        let clock = self.clock.clone().unwrap_or_else(Clock::system);
+        let began = clock.moment();
+        let programs = Programs::find()?;
+        let mut attempt = 1;
+        loop {
+            let mut starting = Starting::begin(&programs, &clock).await?;
+            match Box::pin(starting.bring_up(&self, &clock)).await {
+                Ok(()) => return Ok(starting.finish(&self, clock.moment() - began)),
+                Err(StartError::Ended { .. }) if attempt < ATTEMPTS && starting.lost_a_port() => {
+                    attempt += 1;
+                }
+                Err(error) => {
+                    print(&starting.run.tails());
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// A cluster on its way up.
+struct Starting {
+    run: Run,
+    authority: Authority,
+    programs: Programs,
+    files: Files,
+    ports: Ports,
+    base: String,
+    admin: User,
+}
+
+impl Starting {
+    async fn begin(programs: &Programs, clock: &Clock) -> Result<Self, StartError> {
+        let run = Run::begin(programs.runs(), clock).await?;
+        let authority = Authority::new("gantry-testbed")?;
+        let ports = Ports::choose(&mut fastrand::Rng::new()).ok_or(StartError::NoPorts)?;
+        let base = format!("https://127.0.0.1:{}", ports.api_server);
+        let make = |user: &str, groups: &[&str]| {
+            User::new(&run, &authority, programs.path("kubectl")?, &base, user, groups)
+        };
+        let admin = make("admin", &["system:masters"])?;
+        make("system:kube-controller-manager", &[])?;
+        make("system:kube-scheduler", &[])?;
+        let files = Files::write(&run, &authority)?;
+        Ok(Self { run, authority, programs: programs.clone(), files, ports, base, admin })
+    }
+
+    async fn bring_up(&mut self, plan: &Plan, clock: &Clock) -> Result<(), StartError> {
+        self.launch("etcd", &self.files.etcd(&self.ports, plan.durable))?;
+        let mut flags = self.files.api_server(&self.ports);
+        flags.extend_from_slice(&plan.api_server_flags);
+        self.launch("kube-apiserver", &flags)?;
+        let deadline = clock.moment() + ready::PATIENCE;
+        ready::api_server(&mut self.run, &self.admin, clock, deadline).await?;
+        if plan.controllers {
+            self.launch("kube-controller-manager", &self.files.controller_manager(&self.ports))?;
+            self.launch("kube-scheduler", &self.files.scheduler(&self.ports))?;
+        }
+        if let Nodes::Simulated(count) = plan.nodes {
+            let stages = self.programs.path("kwok-stages.yaml")?;
+            self.launch("kwok", &nodes::kwok(self.admin.kubeconfig(), &stages))?;
+            nodes::create(&self.admin, clock, count).await?;
+        }
+        if plan.controllers {
+            let ports = [self.ports.controller_manager, self.ports.scheduler];
+            ready::controllers(&mut self.run, &self.admin, ports, clock, deadline).await?;
+        }
+        ready::nodes(&mut self.run, &self.admin, &plan.nodes.names(), clock, deadline).await
+    }
+
+    fn launch(&mut self, name: &'static str, flags: &[String]) -> Result<(), StartError> {
+        let program = self.programs.path(name)?;
+        Ok(self.run.start(name, &program, flags)?)
+    }
+
+    fn lost_a_port(&self) -> bool {
+        self.run.tails().contains("address already in use")
+    }
+
+    fn finish(self, plan: &Plan, took: Duration) -> RealCluster {
+        let Self { run, authority, programs, files: _, ports: _, base, admin } = self;
+        let nodes = plan.nodes.names();
+        RealCluster { run: Mutex::new(run), authority, programs, base, admin, nodes, took }
+    }
+}
+
+impl RealCluster {
+    /// Starts etcd and kube-apiserver alone. For more, see [`RealCluster::plan`].
+    ///
+    /// # Errors
+    /// As in [`Plan::start`].
+    pub async fn start() -> Result<Self, StartError> {
+        Box::pin(Plan::default().start()).await
+    }
+
+    /// A cluster to be, for those who need more than a server.
+    #[must_use]
+    pub fn plan() -> Plan {
+        Plan::default()
+    }
+
+    /// How long the start took, from nothing to ready.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The user who may do everything, by a certificate of the group `system:masters`.
+    #[must_use]
+    pub fn admin(&self) -> &User {
+        &self.admin
+    }
+
+    /// A user with a certificate of its own; no role is bound to it yet. Two groups are the most.
+    ///
+    /// # Errors
+    /// The certificate could not be made or written.
+    pub fn user(&self, name: &str, groups: &[&str]) -> Result<User, StartError> {
+        let kubectl = self.programs.path("kubectl")?;
+        User::new(&self.run(), &self.authority, kubectl, &self.base, name, groups)
+    }
+
+    /// The server as a target for nobody in particular; give it the credentials to try.
+    #[must_use]
+    pub fn target(&self, credentials: crate::http::Credentials) -> Target {
+        let authority = self.authority.own.certificate.clone();
+        Target { base: self.base.clone(), authority, credentials }
+    }
+
+    /// The names of its nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// The folder with its certificates, data and logs.
+    #[must_use]
+    pub fn folder(&self) -> PathBuf {
+        self.run().folder().to_path_buf()
+    }
+
+    /// Its programs with their process ids. Each leads a process group of that id.
+    #[must_use]
+    pub fn processes(&self) -> Vec<(&'static str, u32)> {
+        self.run().processes()
+    }
+
+    /// The end of every log, for a person to read.
+    #[must_use]
+    pub fn tails(&self) -> String {
+        self.run().tails()
+    }
+
+    /// Prints the ends of the logs if the thread panics while the answer is held. A cluster of
+    /// one's own does so anyway; this is for tests that share one.
+    #[must_use]
+    pub fn tails_on_panic(&self) -> TailsOnPanic<'_> {
+        TailsOnPanic(self)
+    }
+
+    /// The run is whole after every call on it, so a poisoned lock is still good.
+    fn run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RealCluster {
+    fn drop(&mut self) {
+        drop(self.tails_on_panic());
+    }
+}
+
+/// See [`RealCluster::tails_on_panic`].
+#[derive(Debug)]
+pub struct TailsOnPanic<'cluster>(&'cluster RealCluster);
+
+impl Drop for TailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            print(&self.0.tails());
+        }
+    }
+}
+
+/// Past the test harness, which holds back what a passing test prints. Nobody can be told when
+/// standard error is closed.
+fn print(tails: &str) {
+    let _ = std::io::stderr().write_all(tails.as_bytes());
+}
+
+/// A cluster did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The programs are not there.
+    #[error(transparent)]
+    Programs(#[from] ProgramsError),
+    /// Their folder or one of them could not be used.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    /// The server's address or our certificates are not usable.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Every port is taken.
+    #[error("could not find free ports on 127.0.0.1")]
+    NoPorts,
+    /// A program ended during the start.
+    #[error("could not start the cluster: {program} ended with {status}")]
+    Ended {
+        /// The program.
+        program: &'static str,
+        /// How it ended.
+        status: std::process::ExitStatus,
+    },
+    /// It took too long.
+    #[error("could not start the cluster: {what} is not ready after {}: {last}", show(*limit))]
+    NotReady {
+        /// What was waited for.
+        what: String,
+        /// The last answer or error.
+        last: String,
+        /// For how long.
+        limit: Duration,
+    },
+    /// The server refused what the start needs.
+    #[error("could not create {what}: {answer}")]
+    Refused {
+        /// What was created.
+        what: String,
+        /// What the server said.
+        answer: String,
+    },
+}
+
+fn show(limit: Duration) -> String {
+    format!("{} s", limit.as_secs())
+}
+
+/// Where a user's files are named after a name that may hold colons and slashes.
+fn file_name(user: &str) -> String {
+    user.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
+}
+
+/// Path as text for a flag; ours are made of what the environment said, which is text.
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,150 @@
+//! The files and command lines of a control plane: RBAC on, TLS everywhere, nothing but loopback.
+
+use std::path::PathBuf;
+
+use super::ports::Ports;
+use super::user::kubeconfig;
+use super::{StartError, text};
+use crate::pki::{Authority, signing_key};
+use crate::run::Run;
+
+/// Addresses of services; the first is that of the server itself, and in its certificate.
+const SERVICES: &str = "10.96.0.0/16";
+
+/// The certificates and keys of the programs, as files. One authority signs for all of them but
+/// the proxies in front: who holds a certificate of those may claim to be anybody.
+#[derive(Debug)]
+pub(super) struct Files {
+    folder: PathBuf,
+}
+
+impl Files {
+    pub(super) fn write(run: &Run, authority: &Authority) -> Result<Self, StartError> {
+        let pair = |name: &str, issued: &crate::pki::Issued| -> Result<(), StartError> {
+            run.write(&format!("{name}.crt"), &issued.certificate)?;
+            run.write(&format!("{name}.key"), &issued.key)?;
+            Ok(())
+        };
+        let names = [
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let etcd = Authority::new("gantry-testbed-etcd")?;
+        let front = Authority::new("gantry-testbed-front")?;
+        pair("ca", &authority.own)?;
+        pair("etcd-ca", &etcd.own)?;
+        pair("front-ca", &front.own)?;
+        pair("etcd-server", &etcd.server("etcd", &[])?)?;
+        pair("etcd-client", &etcd.client("kube-apiserver", &[])?)?;
+        pair("server", &authority.server("kube-apiserver", &names)?)?;
+        pair("kubelet-client", &authority.client("kubelet-client", &["system:masters"])?)?;
+        pair("front", &front.client("front-proxy-client", &[])?)?;
+        let (private, public) = signing_key()?;
+        run.write("service-accounts.key", &private)?;
+        run.write("service-accounts.pub", &public)?;
+        Ok(Self { folder: run.folder().to_path_buf() })
+    }
+
+    /// Without `durable`, etcd does not wait for the disk: a test loses nothing by that.
+    pub(super) fn etcd(&self, ports: &Ports, durable: bool) -> Vec<String> {
+        let client = format!("https://127.0.0.1:{}", ports.etcd);
+        let peer = format!("http://127.0.0.1:{}", ports.etcd_peer);
+        let mut flags = vec![
+            "--name=testbed".to_owned(),
+            format!("--data-dir={}", text(&self.folder.join("etcd"))),
+            "--log-level=warn".to_owned(),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=testbed={peer}"),
+            "--client-cert-auth".to_owned(),
+            self.file("trusted-ca-file", "etcd-ca.crt"),
+            self.file("cert-file", "etcd-server.crt"),
+            self.file("key-file", "etcd-server.key"),
+            // Room for a bench: the default of 2 GB is soon full of history.
+            "--quota-backend-bytes=8589934592".to_owned(),
+        ];
+        if !durable {
+            flags.push("--unsafe-no-fsync".to_owned());
+        }
+        flags
+    }
+
+    pub(super) fn api_server(&self, ports: &Ports) -> Vec<String> {
+        let issuer = "https://kubernetes.default.svc.cluster.local";
+        vec![
+            format!("--etcd-servers=https://127.0.0.1:{}", ports.etcd),
+            self.file("etcd-cafile", "etcd-ca.crt"),
+            self.file("etcd-certfile", "etcd-client.crt"),
+            self.file("etcd-keyfile", "etcd-client.key"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", ports.api_server),
+            "--endpoint-reconciler-type=none".to_owned(),
+            self.file("tls-cert-file", "server.crt"),
+            self.file("tls-private-key-file", "server.key"),
+            self.file("client-ca-file", "ca.crt"),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            format!("--service-account-issuer={issuer}"),
+            self.file("service-account-key-file", "service-accounts.pub"),
+            self.file("service-account-signing-key-file", "service-accounts.key"),
+            format!("--service-cluster-ip-range={SERVICES}"),
+            "--allow-privileged".to_owned(),
+            self.file("kubelet-client-certificate", "kubelet-client.crt"),
+            self.file("kubelet-client-key", "kubelet-client.key"),
+            "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
+            self.file("requestheader-client-ca-file", "front-ca.crt"),
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            self.file("proxy-client-cert-file", "front.crt"),
+            self.file("proxy-client-key-file", "front.key"),
+        ]
+    }
+
+    pub(super) fn controller_manager(&self, ports: &Ports) -> Vec<String> {
+        let mut flags = self.component("system:kube-controller-manager", ports.controller_manager);
+        flags.extend([
+            self.file("service-account-private-key-file", "service-accounts.key"),
+            self.file("root-ca-file", "ca.crt"),
+            self.file("cluster-signing-cert-file", "ca.crt"),
+            self.file("cluster-signing-key-file", "ca.key"),
+            "--use-service-account-credentials".to_owned(),
+            "--allocate-node-cidrs".to_owned(),
+            "--cluster-cidr=10.244.0.0/16".to_owned(),
+            format!("--service-cluster-ip-range={SERVICES}"),
+            // Each of forty controllers asks for a token first; at the usual 20 requests a second
+            // that alone takes five seconds.
+            "--kube-api-qps=300".to_owned(),
+            "--kube-api-burst=600".to_owned(),
+        ]);
+        flags
+    }
+
+    pub(super) fn scheduler(&self, ports: &Ports) -> Vec<String> {
+        self.component("system:kube-scheduler", ports.scheduler)
+    }
+
+    fn component(&self, user: &str, port: u16) -> Vec<String> {
+        let kubeconfig = kubeconfig(user);
+        vec![
+            self.file("kubeconfig", &kubeconfig),
+            self.file("authentication-kubeconfig", &kubeconfig),
+            self.file("authorization-kubeconfig", &kubeconfig),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            self.file("tls-cert-file", "server.crt"),
+            self.file("tls-private-key-file", "server.key"),
+            "--leader-elect=false".to_owned(),
+        ]
+    }
+
+    fn file(&self, flag: &str, name: &str) -> String {
+        format!("--{flag}={}", text(&self.folder.join(name)))
+    }
+}

@@ -1,0 +1,59 @@
+//! Ports that nobody uses.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Below the range from which Linux takes the local ends of connections (32768 and up), and below
+/// that of node ports (30000 to 32767): otherwise a connection of one of our own programs could
+/// take the port of another before it starts.
+const RANGE: std::ops::Range<u16> = 20_000..30_000;
+
+/// How many ports are tried before we give up; half the range could be taken and this would do.
+const TRIES: u32 = 200;
+
+/// One port for each program that listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ports {
+    pub(super) etcd: u16,
+    pub(super) etcd_peer: u16,
+    pub(super) api_server: u16,
+    pub(super) controller_manager: u16,
+    pub(super) scheduler: u16,
+}
+
+impl Ports {
+    /// Five free ports. They are held open together, so they differ, and then let go: somebody
+    /// else may take one before its program does, which the start notices and answers by choosing
+    /// anew.
+    pub(super) fn choose(random: &mut fastrand::Rng) -> Option<Self> {
+        let mut held = Vec::new();
+        for _ in 0..TRIES {
+            let port = random.u16(RANGE);
+            held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|it| (port, it)));
+            if let [(a, _), (b, _), (c, _), (d, _), (e, _)] = held.as_slice() {
+                let [etcd, etcd_peer, api_server] = [*a, *b, *c];
+                let [controller_manager, scheduler] = [*d, *e];
+                return Some(Self { etcd, etcd_peer, api_server, controller_manager, scheduler });
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ports_differ_and_avoid_what_is_taken() {
+        let choose = |seed| Ports::choose(&mut fastrand::Rng::with_seed(seed)).unwrap();
+        let first = choose(7);
+        let Ports { etcd, etcd_peer, api_server, controller_manager, scheduler } = first;
+        let all = [etcd, etcd_peer, api_server, controller_manager, scheduler];
+        assert_eq!(BTreeSet::from(all).len(), all.len());
+        assert!(all.iter().all(|port| RANGE.contains(port)), "{all:?}");
+        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, etcd)).unwrap();
+        assert_ne!(choose(7).etcd, etcd, "the same luck, but the port is taken");
+    }
+}

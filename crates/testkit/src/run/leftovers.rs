@@ -1,0 +1,52 @@
+//! What runs left behind whose owner was killed together with its guard.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Identity;
+
+/// How long a killed process may take to end: it only has to wake up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked at. There is no event to wait for: it is not our child.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Ends the processes and removes the folders below `root` of every owner that is gone.
+///
+/// What cannot be removed, because it belongs to somebody else, does not keep a run from starting.
+pub(super) async fn sweep(root: &Path, clock: &Clock) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    for entry in entries.flatten() {
+        let owner = entry.file_name().to_str().and_then(|name| name.parse::<Identity>().ok());
+        // A folder that is not named after an owner is not one of ours.
+        let Some(owner) = owner else { continue };
+        if !owner.is_running() {
+            end(&entry.path(), clock).await;
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Kills what the folder of a run has on record, and waits until it is gone.
+async fn end(folder: &Path, clock: &Clock) {
+    let Ok(records) = fs::read_dir(folder.join("processes")) else { return };
+    let records = records.flatten().filter_map(|record| fs::read_to_string(record.path()).ok());
+    let running: Vec<Identity> = records
+        .filter_map(|stat| Identity::from_stat(&stat))
+        .filter(|process| process.is_running())
+        .collect();
+    for process in &running {
+        if let Some(group) = Pid::from_raw(process.pid) {
+            // It may have ended since we looked, or belong to another user.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+    let deadline = clock.moment() + PATIENCE;
+    while running.iter().any(|process| process.is_running()) && clock.moment() < deadline {
+        clock.sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,123 @@
+//! The fixtures of `api`, put before a real server with strict field validation.
+//!
+//! What our reader accepts, a server must accept as it is written; what our reader refuses by
+//! schema, a server must refuse. Where the two differ, a table says why.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::http::HeaderValue;
+use ::http::header::CONTENT_TYPE;
+use gantry_api::decode::{self, Options};
+use gantry_api::kind::Scope;
+use gantry_api::object;
+use gantry_testkit::http::{Client, Request};
+use serde_json::Value;
+
+use super::definitions::establish;
+use super::{http, namespace, say, shared};
+
+/// Documents on which our reader and a server differ, and why. A row that no longer holds fails.
+const DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "models/launcherconfig.yaml 0",
+        "no definition can allow a quantity such as 0.5 without quotes",
+    ),
+    ("modules/signing.yaml 0", "Secrets are asked for only where something is signed"),
+    ("modules/updated.yaml 0", "Secrets are asked for only where something is signed"),
+    ("queue/appwrapper-refused.yaml 2", "the original's schema has no bounds"),
+    ("queue/quota-refused.yaml 0", "the original's schema has no bounds and no keys"),
+];
+
+#[tokio::test]
+async fn a_server_agrees_with_our_reader() {
+    let (cluster, _tails) = shared().await;
+    let client = http(cluster.admin());
+    establish(&client).await;
+    let mut namespaces = BTreeSet::new();
+    let (mut wrong, mut agreed) = (Vec::new(), 0);
+    for file in files() {
+        let text = fs::read_to_string(&file).unwrap();
+        // What is not YAML as we read it has no documents to send.
+        let Ok(documents) = decode::documents(&text, Options::default()) else { continue };
+        for (document, text) in documents.iter().zip(texts(&text)) {
+            let name = format!("{} {}", name(&file), document.index);
+            let difference = DIFFERENCES.iter().find(|(known, _)| *known == name);
+            let value: Value = serde_saphyr::from_str(text).unwrap();
+            let place = value["metadata"]["namespace"].as_str().unwrap_or("manifests");
+            if namespaces.insert(place.to_owned()) {
+                namespace(&client, place).await;
+            }
+            let Some(verdict) = ask(&client, &value, place, text).await else { continue };
+            let agree = verdict.is_ok() == document.errors.is_empty();
+            match (agree, difference) {
+                (true, None) => agreed += 1,
+                (false, Some(_)) => {}
+                (true, Some((_, why))) => wrong.push(format!("{name}: no difference: {why}")),
+                (false, None) => wrong.push(format!(
+                    "{name}: we said {:?}, the server {verdict:?}",
+                    document.errors.iter().map(|error| &error.text).collect::<Vec<_>>()
+                )),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+    say(&format!("{agreed} documents agreed, {} differ for a reason", DIFFERENCES.len()));
+    assert!(agreed > 20, "only {agreed} documents were compared");
+}
+
+/// What the server says to a document as it is written, or nothing if the kind is not ours.
+async fn ask(
+    client: &Client,
+    value: &Value,
+    namespace: &str,
+    text: &str,
+) -> Option<Result<(), String>> {
+    let kind = object::find(value["apiVersion"].as_str()?, value["kind"].as_str()?)?;
+    let place = match kind.scope {
+        Scope::Namespaced => format!("namespaces/{namespace}/"),
+        Scope::Cluster => String::new(),
+    };
+    let (group, version, plural) = (kind.group, kind.version, kind.plural);
+    let query = "dryRun=All&fieldValidation=Strict";
+    let path = format!("/apis/{group}/{version}/{place}{plural}?{query}");
+    let yaml = HeaderValue::from_static("application/yaml");
+    let request = Request::new(::http::Method::POST, path).header(CONTENT_TYPE, yaml);
+    let answer = client.send(request.body(text.to_owned())).await.unwrap();
+    if answer.status == 201 {
+        return Some(Ok(()));
+    }
+    let status = answer.json().unwrap();
+    Some(Err(status["message"].as_str().unwrap_or_default().to_owned()))
+}
+
+/// The documents of a file, as they are written.
+fn texts(text: &str) -> Vec<&str> {
+    text.split("\n---\n").filter(|text| !text.trim().is_empty()).collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/tests/manifests")
+}
+
+fn name(file: &Path) -> String {
+    file.strip_prefix(root()).unwrap().display().to_string()
+}
+
+fn files() -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "yaml") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
