@@ -44,4 +44,4 @@ testbed: ## Build the real Kubernetes that e2e tests run against; once, needs Go
 .PHONY: e2e
 e2e: testbed ## Run the tests that need a real Kubernetes
 	@scripts/check-tools
-	cargo test --workspace --features gantry-testkit/e2e --test e2e
+	cargo test --workspace --features gantry-testkit/e2e,gantry-conformance/e2e --test e2e

@@ -78,14 +78,20 @@ mod tests {
 
     use super::*;
     use crate::answer::{Answer, Body};
-    use crate::transcript::{Exchange, Sent};
+    use crate::transcript::{Exchange, Party, Sent};
 
     /// A transcript of GETs with these bodies.
     fn transcript(place: &str, bodies: &[Value]) -> Transcript {
         let mut transcript = Transcript::new("a-case", place, "127.0.0.1:1");
         for body in bodies {
             let path = format!("/api/v1/namespaces/{place}/configmaps/a");
-            let request = Sent { method: "GET".into(), path, headers: Vec::new(), body: None };
+            let request = Sent {
+                party: Party::Admin,
+                method: "GET".into(),
+                path,
+                headers: Vec::new(),
+                body: None,
+            };
             let answer = Answer {
                 asked: String::new(),
                 status: 200,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{Answer, Body};
 use crate::case::{CaseError, Outcome};
-use crate::transcript::{Exchange, Sent, Transcript};
+use crate::transcript::{Exchange, Party, Sent, Transcript};
 
 pub use ask::{Ask, Patch};
 
@@ -30,11 +30,20 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// A case talking to a server.
 #[derive(Debug)]
 pub struct Conversation {
-    client: Client,
+    clients: Clients,
     clock: Clock,
     transcript: Transcript,
     /// Paths of cluster-wide objects to delete at the end.
     left_behind: Vec<String>,
+}
+
+/// The two parties a case may speak as.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// May do everything.
+    pub admin: Client,
+    /// Shows no credentials.
+    pub stranger: Client,
 }
 
 /// A watch that is open while the case goes on.
@@ -60,9 +69,9 @@ pub enum Until {
 impl Conversation {
     /// A conversation in the namespace `place`, which does not exist yet.
     #[must_use]
-    pub fn new(client: Client, clock: Clock, case: &str, place: &str, server: &str) -> Self {
+    pub fn new(clients: Clients, clock: Clock, case: &str, place: &str, server: &str) -> Self {
         let transcript = Transcript::new(case, place, server);
-        Self { client, clock, transcript, left_behind: Vec::new() }
+        Self { clients, clock, transcript, left_behind: Vec::new() }
     }
 
     /// Creates the namespace. Not part of the transcript.
@@ -216,7 +225,7 @@ impl Conversation {
         let request = ask.filled(&self.transcript.place);
         let give_up = self.clock.moment() + PATIENCE;
         loop {
-            let stream = self.client.open(ask::request(&request)?).await?;
+            let stream = self.clients.admin.open(ask::request(&request)?).await?;
             let again = stream.status == StatusCode::TOO_MANY_REQUESTS;
             if !again || self.clock.moment() >= give_up {
                 return Ok(Watch { request, stream });
@@ -281,7 +290,11 @@ impl Conversation {
     async fn answer(&self, request: &Sent) -> Result<Answer, CaseError> {
         let give_up = self.clock.moment() + PATIENCE;
         loop {
-            let response = self.client.send(ask::request(request)?).await?;
+            let client = match request.party {
+                Party::Admin => &self.clients.admin,
+                Party::Stranger => &self.clients.stranger,
+            };
+            let response = client.send(ask::request(request)?).await?;
             let answer = Answer {
                 asked: format!("{} {}", request.method, request.path),
                 status: response.status.as_u16(),

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use gantry_process::clock::Clock;
-use gantry_testkit::http::{Client, Protocol, Target, TargetError};
+use gantry_testkit::http::{Client, Credentials, Protocol, Target, TargetError};
 
 use crate::case::{Case, CaseError, Outcome};
 use crate::compare::{Difference, compare};
-use crate::conversation::Conversation;
+use crate::conversation::{Clients, Conversation};
 use crate::transcript::Transcript;
 
 /// One run of one case.
@@ -49,7 +49,9 @@ pub async fn run(
     settings: Settings<'_>,
 ) -> Result<Report, TargetError> {
     // HTTP/1.1 gives each watch a connection of its own: one that is not read cannot slow others.
-    let client = Client::new(target, Protocol::Http1, settings.clock.clone())?;
+    let client = |target: &Target| Client::new(target, Protocol::Http1, settings.clock.clone());
+    let nobody = Target { credentials: Credentials::Anonymous, ..target.clone() };
+    let clients = Clients { admin: client(target)?, stranger: client(&nobody)? };
     let server = target.base.split_once("://").map_or("", |(_, server)| server);
     let queue = Mutex::new(cases.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -58,8 +60,8 @@ pub async fn run(
         while let Some((index, case)) = next() {
             let place = format!("{}-{}", case.name, settings.label);
             let clock = settings.clock.clone();
-            let talk = Conversation::new(client.clone(), clock, case.name, &place, server);
-            let run = hold(case, talk).await;
+            let talk = Conversation::new(clients.clone(), clock, case.name, &place, server);
+            let run = Box::pin(hold(case, talk)).await;
             done.lock().unwrap_or_else(PoisonError::into_inner).push((index, run));
         }
     };

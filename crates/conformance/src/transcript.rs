@@ -28,9 +28,20 @@ pub struct Exchange {
     pub answer: Answer,
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// Someone who may do everything.
+    Admin,
+    /// Someone who shows no credentials but those of the request itself.
+    Stranger,
+}
+
 /// A request as it was sent.
 #[derive(Clone, Debug)]
 pub struct Sent {
+    /// Who asked.
+    pub party: Party,
     /// The HTTP method.
     pub method: String,
     /// Path and query.

@@ -9,6 +9,8 @@ use std::process::ExitCode;
 use std::{env, fs, io};
 
 use anyhow::{Context as _, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use gantry_conformance::case::Case;
 use gantry_conformance::cases;
 use gantry_conformance::run::{Report, Settings, run};
@@ -84,8 +86,8 @@ struct NamedCluster {
 #[serde(rename_all = "kebab-case")]
 struct Cluster {
     server: String,
-    #[serde(default)]
-    certificate_authority_data: String,
+    certificate_authority: Option<String>,
+    certificate_authority_data: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +96,13 @@ struct NamedUser {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
 struct User {
-    token: String,
+    token: Option<String>,
+    client_certificate: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key: Option<String>,
+    client_key_data: Option<String>,
 }
 
 /// The server and the user of a kubeconfig.
@@ -105,14 +112,37 @@ fn read_target(path: &str) -> anyhow::Result<Target> {
         serde_saphyr::from_str(&text).with_context(|| format!("cannot read {path}"))?;
     let cluster = clusters.into_iter().next().with_context(|| format!("no cluster in {path}"))?;
     let user = users.into_iter().next().with_context(|| format!("no user in {path}"))?;
-    let authority = decode(&cluster.cluster.certificate_authority_data)
-        .with_context(|| format!("cannot decode the authority in {path}"))?;
-    let credentials = Credentials::Token(user.user.token);
-    Ok(Target { base: cluster.cluster.server, authority, credentials })
+    let Cluster { server, certificate_authority, certificate_authority_data } = cluster.cluster;
+    let authority = pem(certificate_authority_data, certificate_authority)?.unwrap_or_default();
+    let credentials = credentials(user.user)?;
+    Ok(Target { base: server, authority, credentials })
 }
 
-/// Text in base64.
-fn decode(text: &str) -> anyhow::Result<String> {
-    use base64::Engine as _;
-    Ok(String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text)?)?)
+/// Who the user is: the bearer of a token, or the holder of a certificate.
+fn credentials(user: User) -> anyhow::Result<Credentials> {
+    let User { token, client_certificate, client_certificate_data, client_key, client_key_data } =
+        user;
+    if let Some(token) = token {
+        return Ok(Credentials::Token(token));
+    }
+    let chain = pem(client_certificate_data, client_certificate)?;
+    let key = pem(client_key_data, client_key)?;
+    let (Some(chain), Some(key)) = (chain, key) else { return Ok(Credentials::Anonymous) };
+    Ok(Credentials::Certificate { chain, key })
+}
+
+/// PEM that is in the kubeconfig itself in base64, or in a file beside it.
+fn pem(data: Option<String>, path: Option<String>) -> anyhow::Result<Option<String>> {
+    match (data, path) {
+        (Some(data), _) => {
+            let bytes = STANDARD.decode(data).context("cannot decode a certificate")?;
+            Ok(Some(String::from_utf8(bytes)?))
+        }
+        (None, Some(path)) => {
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("could not read {path}"))?;
+            Ok(Some(text))
+        }
+        (None, None) => Ok(None),
+    }
 }

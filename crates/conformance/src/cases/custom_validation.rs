@@ -21,13 +21,16 @@ pub(super) const CASES: &[Case] = &[
 const INVALID: &str = "FieldValueInvalid";
 const TYPE: &str = "FieldValueTypeInvalid";
 
+/// Field, reason and message of a cause.
+type Cause<'text> = (&'text str, &'text str, &'text str);
+
 /// Defines Widgets with one property `x`.
 async fn define_x(talk: &mut Conversation, x: &Value) -> Outcome {
     define_widgets(talk, &json!({ "type": "object", "properties": { "x": x } })).await
 }
 
 /// Posts Widgets with each value of `x`, and compares the causes.
-async fn refuse(talk: &mut Conversation, table: &[(Value, &[(&str, &str, &str)])]) -> Outcome {
+async fn refuse(talk: &mut Conversation, table: &[(Value, &[Cause<'_>])]) -> Outcome {
     for (value, causes) in table {
         let answer = talk.post(WIDGETS, &widget("w", &json!({ "x": value }))).await?;
         answer.refused_with(422, "Invalid", " is invalid: ")?.caused_by(causes)?;

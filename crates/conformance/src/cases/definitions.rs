@@ -110,7 +110,8 @@ async fn approval(talk: &mut Conversation) -> Outcome {
     let approved = json!({ "metadata": { "annotations": {
         "api-approved.kubernetes.io": "https://case.test/approval",
     } } });
-    talk.patch(&path, Patch::Merge, &approved).await?.expect(200)?;
+    let ask = Ask::patch(path.clone(), Patch::Merge, &approved);
+    talk.ask_unrecorded(ask).await?.expect(200)?;
     wait_until(talk, &path, |it| has_condition(it, kind, "True")).await?;
     let got = talk.ask_unrecorded(Ask::get(path)).await?.expect(200)?;
     let found = condition(&got, kind).cloned().unwrap_or_default();
@@ -179,11 +180,6 @@ async fn structural(talk: &mut Conversation) -> Outcome {
             json!({ "type": "object", "not": { "description": "no" } }),
             ".not.description",
             "Forbidden: must be empty to be structural",
-        ),
-        (
-            object(json!({ "a": { "type": "string", "x-kubernetes-int-or-string": true } })),
-            ".properties[a].type",
-            "",
         ),
         (
             object(json!({ "a": { "type": "string", "default": 1 } })),

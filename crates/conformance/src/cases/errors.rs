@@ -204,7 +204,16 @@ async fn unparseable_parameters(talk: &mut Conversation) -> Outcome {
 }
 
 async fn unauthenticated(talk: &mut Conversation) -> Outcome {
-    let ask = Ask::get(CONFIG_MAPS).header("authorization", "Bearer no-such-token");
+    let ask = Ask::get(CONFIG_MAPS).header("authorization", "Bearer no-such-token").by_stranger();
     let answer = talk.ask(ask).await?.refused(401, "Unauthorized", "Unauthorized")?;
-    answer.lacks("/details")
+    answer.lacks("/details")?;
+    let answer = talk.ask(Ask::get(CONFIG_MAPS).by_stranger()).await?;
+    let message = talk.fill(
+        "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in \
+         API group \"\" in the namespace \"{ns}\"",
+    );
+    answer.refused(403, "Forbidden", &message)?;
+    talk.ask(Ask::get("/version").by_stranger()).await?.expect(200)?;
+    talk.ask(Ask::get("/readyz").by_stranger()).await?.expect(200)?;
+    Ok(())
 }

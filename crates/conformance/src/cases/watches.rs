@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::objects::{
-    CONFIG_MAPS, PODS, SECRETS, at, config_map, labelled, pod, service_account, with,
+    CONFIG_MAPS, PODS, SECRETS, WIDGETS, at, config_map, define_widgets, labelled, pod,
+    service_account, widget, with,
 };
 use crate::case::{Case, Outcome, case, holds, same};
 use crate::conversation::{Ask, Conversation, Patch, Until};
@@ -55,8 +56,10 @@ async fn from_now(talk: &mut Conversation) -> Outcome {
 }
 
 async fn from_old(talk: &mut Conversation) -> Outcome {
-    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
-    let path = with(CONFIG_MAPS, "watch=1&resourceVersion=1");
+    // The window of a kind begins with its definition: the first revision is before it.
+    define_widgets(talk, &json!({ "type": "object" })).await?;
+    talk.create(WIDGETS, &widget("w", &json!({}))).await?;
+    let path = with(WIDGETS, "watch=1&resourceVersion=1");
     let told = talk.watch_until(&path, Until::Ended).await?.expect(200)?;
     let event = told.events().first().cloned().unwrap_or_default();
     same("events", &1, &told.events().len())?;

@@ -6,11 +6,12 @@ use serde_json::Value;
 
 use super::PLACE;
 use crate::case::CaseError;
-use crate::transcript::Sent;
+use crate::transcript::{Party, Sent};
 
 /// A request. `{ns}` in its path, its headers and its body stands for the case's namespace.
 #[derive(Clone, Debug)]
 pub struct Ask {
+    party: Party,
     method: &'static str,
     path: String,
     headers: Vec<(&'static str, String)>,
@@ -46,7 +47,8 @@ impl Patch {
 impl Ask {
     /// A request without headers or body.
     pub fn new(method: &'static str, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), headers: Vec::new(), body: None }
+        let party = Party::Admin;
+        Self { party, method, path: path.into(), headers: Vec::new(), body: None }
     }
 
     /// A GET.
@@ -72,6 +74,13 @@ impl Ask {
     /// A DELETE without options.
     pub fn delete(path: impl Into<String>) -> Self {
         Self::new("DELETE", path)
+    }
+
+    /// The same without credentials.
+    #[must_use]
+    pub fn by_stranger(mut self) -> Self {
+        self.party = Party::Stranger;
+        self
     }
 
     /// The same with a JSON body.
@@ -116,6 +125,7 @@ impl Ask {
     pub(super) fn filled(self, place: &str) -> Sent {
         let fill = |text: &str| text.replace(PLACE, place);
         Sent {
+            party: self.party,
             method: self.method.to_owned(),
             path: fill(&self.path),
             headers: self.headers.iter().map(|(name, it)| ((*name).to_owned(), fill(it))).collect(),

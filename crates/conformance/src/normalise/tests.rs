@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::transcript::{Exchange, Sent};
+use crate::transcript::{Exchange, Party, Sent};
 
 const SERVER: &str = "127.0.0.1:6443";
 
@@ -11,8 +11,13 @@ const SERVER: &str = "127.0.0.1:6443";
 fn conversation(bodies: &[Body]) -> Transcript {
     let mut transcript = Transcript::new("a-case", "here", SERVER);
     for body in bodies {
-        let request =
-            Sent { method: "GET".into(), path: "/".into(), headers: Vec::new(), body: None };
+        let request = Sent {
+            party: Party::Admin,
+            method: "GET".into(),
+            path: "/".into(),
+            headers: Vec::new(),
+            body: None,
+        };
         let answer = Answer {
             asked: String::new(),
             status: 200,
@@ -69,6 +74,7 @@ fn texts_lose_their_accidents_only() {
             "patch: Invalid value: \"{\\\"b\\\":{}}\": no such field \"b\"".to_owned(),
             "patch: Invalid value: {document}: no such field \"b\"",
         ),
+        ("a volume", "kube-api-access-x7k2q".to_owned(), "kube-api-access-{generated}"),
         ("a number", "must have at most 5 items".to_owned(), "must have at most 5 items"),
     ];
     for (why, text, expected) in table {

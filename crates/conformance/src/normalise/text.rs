@@ -35,6 +35,9 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\b(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"));
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern(r"\bhash=[0-9A-Fa-f]+"));
+/// The volume with a pod's token, named by the server.
+static TOKEN_VOLUME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\bkube-api-access-[a-z0-9]{5}\b"));
 /// A whole object in a message: its keys come in any order.
 static DOCUMENT: LazyLock<Regex> = LazyLock::new(|| pattern(r#"Invalid value: "\{\\".*\}": "#));
 /// Where in its sources a server keeps its table of kinds.
@@ -174,6 +177,7 @@ impl Words {
             };
             found[0].replace(digits.as_str(), &named)
         });
+        let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-{generated}");
         let text = DOCUMENT.replace_all(&text, "Invalid value: {document}: ");
         let text = SCHEME.replace_all(&text, "in scheme {scheme}");
         HASH.replace_all(&text, "hash={hash}").into_owned()
