@@ -7,8 +7,6 @@
 
 pub mod cluster;
 
-pub mod cluster;
-
 pub mod http;
 
 pub mod pki;

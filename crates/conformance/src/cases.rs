@@ -1,0 +1,94 @@
+//! The cases, by topic.
+
+mod objects;
+
+mod discovery;
+mod errors;
+mod negotiation;
+mod tables;
+
+mod deletion;
+mod dry_run;
+mod field_validation;
+mod metadata;
+mod paging;
+mod revisions;
+mod selectors;
+mod watches;
+
+mod apply;
+mod apply_lists;
+mod patches;
+mod strategic_merge;
+
+mod custom_objects;
+mod custom_rules;
+mod custom_validation;
+mod custom_versions;
+mod definitions;
+
+use crate::case::Case;
+
+/// A topic and its cases.
+pub type Topic = (&'static str, &'static [Case]);
+
+/// Every topic, in the order in which they are run.
+pub const TOPICS: [Topic; 21] = [
+    ("discovery", discovery::CASES),
+    ("negotiation", negotiation::CASES),
+    ("tables", tables::CASES),
+    ("errors", errors::CASES),
+    ("revisions", revisions::CASES),
+    ("metadata", metadata::CASES),
+    ("deletion", deletion::CASES),
+    ("paging", paging::CASES),
+    ("watches", watches::CASES),
+    ("selectors", selectors::CASES),
+    ("dry run", dry_run::CASES),
+    ("field validation", field_validation::CASES),
+    ("patches", patches::CASES),
+    ("strategic merge", strategic_merge::CASES),
+    ("apply", apply::CASES),
+    ("apply to lists", apply_lists::CASES),
+    ("definitions", definitions::CASES),
+    ("custom objects", custom_objects::CASES),
+    ("custom validation", custom_validation::CASES),
+    ("custom rules", custom_rules::CASES),
+    ("custom versions", custom_versions::CASES),
+];
+
+/// Every case.
+pub fn all() -> impl Iterator<Item = Case> {
+    TOPICS.iter().flat_map(|(_, cases)| cases.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::scenario;
+
+    /// A namespace's name has 63 letters; a run adds a dash and a label of up to 15.
+    const LONGEST_NAME: usize = 47;
+
+    #[test]
+    fn names_fit_a_namespace_and_differ() {
+        let mut seen = BTreeSet::new();
+        for Case { name, .. } in all() {
+            let plain = name.chars().all(|it| it.is_ascii_lowercase() || it == '-');
+            assert!(plain && !name.starts_with('-') && !name.ends_with('-'), "{name}");
+            assert!(name.len() <= LONGEST_NAME, "{name}");
+            assert!(seen.insert(name), "{name} twice");
+        }
+    }
+
+    #[test]
+    fn scenarios_exist() {
+        for Case { name, scenarios, .. } in all() {
+            for number in scenarios {
+                assert!(scenario::title(*number).is_some(), "{name}: {number}");
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Unknown and duplicate fields.
+
+use serde_json::{Value, json};
+
+use super::objects::{CONFIG_MAPS, WIDGETS, at, config_map, define_widgets, widget, with};
+use crate::answer::Answer;
+use crate::case::{Case, CaseError, Outcome, case};
+use crate::conversation::{Ask, Conversation, Patch};
+
+pub(super) const CASES: &[Case] = &[
+    case!("unknown-fields-refused", [38], strict),
+    case!("unknown-fields-warned-of", [38], warn),
+    case!("unknown-fields-ignored", [38], ignore),
+    case!("unknown-fields-in-yaml", [38], yaml),
+    case!("unknown-fields-in-patches", [38], patches),
+    case!("unknown-fields-of-custom-objects", [38], custom),
+    case!("unknown-fields-of-custom-patches", [38], custom_patches),
+];
+
+/// Two unknown fields and a duplicate one.
+const TEXT: &str = r#"{"kind":"ConfigMap","apiVersion":"v1",
+    "metadata":{"name":"a","foo":1},"bar":2,"data":{"a":"x","a":"y"}}"#;
+
+/// Creates a ConfigMap from a text.
+async fn post(talk: &mut Conversation, query: &str, text: &str) -> Result<Answer, CaseError> {
+    talk.ask(Ask::new("POST", with(CONFIG_MAPS, query)).text("application/json", text)).await
+}
+
+async fn strict(talk: &mut Conversation) -> Outcome {
+    let message = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding \
+                   error: unknown field \"metadata.foo\", unknown field \"bar\", duplicate field \
+                   \"data.a\"";
+    let answer = post(talk, "fieldValidation=Strict", TEXT).await?;
+    answer.refused(400, "BadRequest", message)?;
+    let plain = config_map("a", "x").to_string();
+    post(talk, "fieldValidation=Strict", &plain).await?.expect(201)?.warns(&[])
+}
+
+async fn warn(talk: &mut Conversation) -> Outcome {
+    let texts =
+        ["unknown field \"metadata.foo\"", "unknown field \"bar\"", "duplicate field \"data.a\""];
+    let made = post(talk, "", TEXT).await?.expect(201)?;
+    made.warns(&texts)?;
+    made.is("/data", &json!({ "a": "y" }))?;
+    made.lacks("/bar")?;
+    talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+    post(talk, "fieldValidation=Warn", TEXT).await?.expect(201)?.warns(&texts)
+}
+
+async fn ignore(talk: &mut Conversation) -> Outcome {
+    post(talk, "fieldValidation=Ignore", TEXT).await?.expect(201)?.warns(&[])
+}
+
+async fn yaml(talk: &mut Conversation) -> Outcome {
+    let text = "metadata:\n  name: a\n  foo: 1\ndata:\n  a: x\n";
+    let path = with(CONFIG_MAPS, "fieldValidation=Strict");
+    let answer = talk.ask(Ask::new("POST", path).text("application/yaml", text)).await?;
+    answer.refused_with(
+        400,
+        "BadRequest",
+        "strict decoding error: unknown field \"metadata.foo\"",
+    )?;
+    let answer = talk.ask(Ask::new("POST", CONFIG_MAPS).text("application/yaml", text)).await?;
+    answer.expect(201)?.warns(&["unknown field \"metadata.foo\""])
+}
+
+async fn patches(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let path = at(CONFIG_MAPS, "a");
+    let change = json!({ "metadata": { "foo": 1 }, "bar": 2 });
+    for form in [Patch::Merge, Patch::Strategic] {
+        let strict = with(&path, "fieldValidation=Strict");
+        let answer = talk.patch(&strict, form, &change).await?.expect(422)?;
+        answer.refused_with(422, "Invalid", "strict decoding error: unknown field \"")?;
+    }
+    let answer = talk.patch(&path, Patch::Merge, &change).await?.expect(200)?;
+    // By key, not as written: the patched object is what is read.
+    answer.warns(&["unknown field \"bar\"", "unknown field \"metadata.foo\""])?;
+    let add = json!([{ "op": "add", "path": "/bar", "value": 2 }]);
+    let answer = talk.patch(&path, Patch::Json, &add).await?.expect(200)?;
+    answer.warns(&["unknown field \"bar\""])?;
+    let ignored = with(&path, "fieldValidation=Ignore");
+    talk.patch(&ignored, Patch::Merge, &change).await?.expect(200)?.warns(&[])
+}
+
+/// `m` is a list of objects, `free` may hold anything.
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "m": { "type": "array", "items": {
+                "type": "object",
+                "properties": { "k": { "type": "string" } },
+            } },
+            "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+        },
+    })
+}
+
+async fn custom(talk: &mut Conversation) -> Outcome {
+    define_widgets(talk, &schema()).await?;
+    let spec = json!({ "m": [{ "k": "a", "u": 1 }], "free": { "any": 1 }, "zzz": 1, "aaa": 2 });
+    let object = widget("w", &spec);
+    let path = with(WIDGETS, "fieldValidation=Strict");
+    let message = talk.fill(
+        "Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown \
+         field \"spec.aaa\", unknown field \"spec.m[0].u\", unknown field \"spec.zzz\"",
+    );
+    talk.post(&path, &object).await?.refused(400, "BadRequest", &message)?;
+    let made = talk.create(WIDGETS, &object).await?;
+    made.warns(&[
+        "unknown field \"spec.aaa\"",
+        "unknown field \"spec.m[0].u\"",
+        "unknown field \"spec.zzz\"",
+    ])?;
+    made.is("/spec", &json!({ "m": [{ "k": "a" }], "free": { "any": 1 } }))
+}
+
+async fn custom_patches(talk: &mut Conversation) -> Outcome {
+    define_widgets(talk, &schema()).await?;
+    talk.create(WIDGETS, &widget("w", &json!({ "free": {} }))).await?;
+    let path = at(WIDGETS, "w");
+    let change = json!({ "spec": { "u": 1 } });
+    let strict = with(&path, "fieldValidation=Strict");
+    let answer = talk.patch(&strict, Patch::Merge, &change).await?;
+    let problem = "strict decoding error: unknown field \"spec.u\"";
+    answer.refused_with(422, "Invalid", problem)?;
+    let answer = talk.patch(&path, Patch::Merge, &change).await?.expect(200)?;
+    answer.warns(&["unknown field \"spec.u\""])
+}

@@ -1,0 +1,151 @@
+//! Media types of requests and answers.
+
+use serde_json::json;
+
+use super::objects::{CONFIG_MAPS, WIDGETS, at, config_map, define_widgets, with};
+use crate::case::{Case, Outcome, case, holds, same};
+use crate::conversation::{Ask, Conversation, Patch, Until};
+
+pub(super) const CASES: &[Case] = &[
+    case!("not-acceptable", [8], not_acceptable),
+    case!("unsupported-media-type", [8], unsupported_media_type),
+    case!("patch-as-plain-json", [8], patch_as_plain_json),
+    case!("accept-alternatives", [8], accept_alternatives),
+    case!("body-without-words-about-it", [9], bare_body),
+    case!("custom-body-without-kind", [9], custom_without_kind),
+    case!("yaml-body", [8], yaml_body),
+    case!("metadata-only", [11], metadata_only),
+    case!("metadata-only-of-a-list", [11], metadata_only_list),
+    case!("metadata-only-watch", [11], metadata_only_watch),
+    case!("pretty-print", [8], pretty),
+];
+
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+const PARTIAL_LIST: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+async fn not_acceptable(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let routed = "406: Not Acceptable\n\nAvailable representations: application/json, \
+                  application/yaml, application/vnd.kubernetes.protobuf";
+    for accept in ["text/html", "application/*"] {
+        let ask = Ask::get(at(CONFIG_MAPS, "a")).accept(accept);
+        let answer = talk.ask(ask).await?.refused(406, "NotAcceptable", routed)?;
+        answer.is("/details", &json!({}))?;
+    }
+    let ask =
+        Ask::get(at(CONFIG_MAPS, "a")).accept("application/json;as=Nonsense;v=v1;g=meta.k8s.io");
+    talk.ask(ask).await?.refused_with(406, "NotAcceptable", "media types are accepted")?;
+    Ok(())
+}
+
+async fn unsupported_media_type(talk: &mut Conversation) -> Outcome {
+    let ask = Ask::new("POST", CONFIG_MAPS).text("text/plain", "hello");
+    let message = "the body of the request was in an unknown format - accepted media types \
+                   include: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    talk.ask(ask).await?.refused(415, "UnsupportedMediaType", message)?;
+    Ok(())
+}
+
+async fn patch_as_plain_json(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let ask = Ask::new("PATCH", at(CONFIG_MAPS, "a")).json(&json!({ "data": { "a": "y" } }));
+    talk.ask(ask).await?.expect(415)?;
+    Ok(())
+}
+
+async fn accept_alternatives(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let table = [
+        "*/*",
+        "application/json;as=Nonsense;v=v1;g=meta.k8s.io,application/json",
+        "text/html,application/json;q=0.5",
+        "text/html;q=0.9,*/*;q=0.1",
+    ];
+    for accept in table {
+        let answer = talk.ask(Ask::get(at(CONFIG_MAPS, "a")).accept(accept)).await?.expect(200)?;
+        answer.has_header("content-type", "application/json")?;
+        answer.is("/kind", &json!("ConfigMap"))?;
+    }
+    Ok(())
+}
+
+async fn bare_body(talk: &mut Conversation) -> Outcome {
+    let body = json!({ "metadata": { "name": "a" }, "data": { "a": "x" } });
+    let ask = Ask::new("POST", CONFIG_MAPS).bare(body.to_string());
+    let answer = talk.ask(ask).await?.expect(201)?;
+    answer.has(&[("/kind", json!("ConfigMap")), ("/apiVersion", json!("v1"))])
+}
+
+async fn custom_without_kind(talk: &mut Conversation) -> Outcome {
+    define_widgets(talk, &json!({ "type": "object" })).await?;
+    let body = json!({ "metadata": { "name": "a" } });
+    talk.post(WIDGETS, &body).await?.refused_with(400, "BadRequest", "Object 'Kind' is missing")?;
+    let body = json!({ "kind": "Widget", "metadata": { "name": "a" } });
+    talk.post(WIDGETS, &body).await?.expect(400)?;
+    Ok(())
+}
+
+async fn yaml_body(talk: &mut Conversation) -> Outcome {
+    let text = "metadata:\n  name: a\ndata:\n  a: \"1\"\n  b: yes it is\n";
+    let ask = Ask::new("POST", CONFIG_MAPS).text("application/yaml", text);
+    let answer = talk.ask(ask).await?.expect(201)?;
+    answer.is("/data", &json!({ "a": "1", "b": "yes it is" }))
+}
+
+async fn metadata_only(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let answer = talk.ask(Ask::get(at(CONFIG_MAPS, "a")).accept(PARTIAL)).await?.expect(200)?;
+    answer.has(&[
+        ("/kind", json!("PartialObjectMetadata")),
+        ("/apiVersion", json!("meta.k8s.io/v1")),
+        ("/metadata/name", json!("a")),
+    ])?;
+    answer.lacks("/data")?;
+    holds("managedFields", answer.at("/metadata/managedFields").is_array())?;
+    let labels = json!({ "metadata": { "labels": { "l": "1" } } });
+    let ask = Ask::patch(at(CONFIG_MAPS, "a"), Patch::Merge, &labels).accept(PARTIAL);
+    let patched = talk.ask(ask).await?.expect(200)?;
+    patched.is("/metadata/labels", &json!({ "l": "1" }))?;
+    patched.is("/kind", &json!("PartialObjectMetadata"))
+}
+
+async fn metadata_only_list(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let list = talk.ask(Ask::get(CONFIG_MAPS).accept(PARTIAL_LIST)).await?.expect(200)?;
+    list.has(&[
+        ("/kind", json!("PartialObjectMetadataList")),
+        ("/apiVersion", json!("meta.k8s.io/v1")),
+        ("/items/0/kind", json!("PartialObjectMetadata")),
+        ("/items/0/apiVersion", json!("meta.k8s.io/v1")),
+    ])?;
+    list.lists(&["a"])?;
+    let single = talk.ask(Ask::get(CONFIG_MAPS).accept(PARTIAL)).await?;
+    single.refused_with(
+        406,
+        "NotAcceptable",
+        "you requested PartialObjectMetadata, but the requested object is a list",
+    )?;
+    Ok(())
+}
+
+async fn metadata_only_watch(talk: &mut Conversation) -> Outcome {
+    let made = talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let path = with(CONFIG_MAPS, &format!("watch=1&resourceVersion={}", made.revision() - 1));
+    let watch = talk.watch(Ask::get(path).accept(PARTIAL)).await?;
+    talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+    let answer = talk.read(watch, Until::Events(2)).await?;
+    answer.tells(&[("ADDED", "a"), ("DELETED", "a")])?;
+    for event in answer.events() {
+        same("its kind", &json!("PartialObjectMetadata"), &event["object"]["kind"])?;
+        same("its data", &json!(null), &event["object"]["data"])?;
+    }
+    Ok(())
+}
+
+async fn pretty(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    // Nothing but white space differs, so the documents must be equal.
+    let plain = talk.get(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+    let pretty = talk.get(&with(&at(CONFIG_MAPS, "a"), "pretty=true")).await?.expect(200)?;
+    same("the document", plain.json(), pretty.json())
+}

@@ -1,0 +1,172 @@
+//! Label and field selectors.
+
+use serde_json::{Value, json};
+
+use super::objects::{
+    CONFIG_MAPS, PODS, SECRETS, SERVICES, at, config_map, labelled, pod, service_account, with,
+};
+use crate::case::{Case, Outcome, case};
+use crate::conversation::{Conversation, Patch};
+
+pub(super) const CASES: &[Case] = &[
+    case!("label-selectors", [35], label_selectors),
+    case!("label-selector-errors", [35], label_errors),
+    case!("field-selectors-of-every-kind", [34], name_selectors),
+    case!("field-selectors-of-pods", [34], pod_selectors),
+    case!("field-selectors-of-others", [34], other_selectors),
+    case!("field-selector-errors", [34], field_errors),
+];
+
+/// A query value as it goes over the wire.
+fn escaped(text: &str) -> String {
+    let escape = |letter: char| match letter {
+        ' ' => "%20".to_owned(),
+        '=' => "%3D".to_owned(),
+        '!' => "%21".to_owned(),
+        ',' => "%2C".to_owned(),
+        '<' => "%3C".to_owned(),
+        '>' => "%3E".to_owned(),
+        '\\' => "%5C".to_owned(),
+        other => other.to_string(),
+    };
+    text.chars().map(escape).collect()
+}
+
+/// Lists with each selector and compares the names.
+async fn select(
+    talk: &mut Conversation,
+    path: &str,
+    kind: &str,
+    table: &[(&str, &[&str])],
+) -> Outcome {
+    for (selector, names) in table {
+        let query = format!("{kind}={}", escaped(&talk.fill(selector)));
+        talk.get(&with(path, &query)).await?.expect(200)?.lists(names)?;
+    }
+    Ok(())
+}
+
+async fn label_selectors(talk: &mut Conversation) -> Outcome {
+    let objects = [
+        ("one", json!({ "l": "1", "n": "5" })),
+        ("two", json!({ "l": "2", "case.test/m": "" })),
+        ("zero", json!({})),
+    ];
+    for (name, labels) in &objects {
+        talk.create(CONFIG_MAPS, &labelled(name, labels)).await?;
+    }
+    let table: [(&str, &[&str]); 16] = [
+        ("l", &["one", "two"]),
+        ("!l", &["zero"]),
+        ("l=1", &["one"]),
+        ("l==1", &["one"]),
+        ("l!=1", &["two", "zero"]),
+        ("l in (1,2)", &["one", "two"]),
+        ("l in (2)", &["two"]),
+        ("l notin (1)", &["two", "zero"]),
+        ("l notin (1,2)", &["zero"]),
+        ("n>4", &["one"]),
+        ("n<5", &[]),
+        ("l,n", &["one"]),
+        ("l=1,n=5", &["one"]),
+        ("l=1,n=6", &[]),
+        ("case.test/m", &["two"]),
+        ("case.test/m=", &["two"]),
+    ];
+    select(talk, CONFIG_MAPS, "labelSelector", &table).await
+}
+
+async fn label_errors(talk: &mut Conversation) -> Outcome {
+    for selector in ["a===b", "a b", "a in b", "a=b=c", "=b", "a in ("] {
+        let query = format!("labelSelector={}", escaped(selector));
+        talk.get(&with(CONFIG_MAPS, &query)).await?.refused_with(400, "BadRequest", "")?;
+    }
+    let query = with(CONFIG_MAPS, "labelSelector=a%20%3D%3D%20b%20%3D%3D%20c");
+    let message = "found '==', expected: ',' or 'end of string'";
+    talk.get(&query).await?.refused(400, "BadRequest", message)?;
+    Ok(())
+}
+
+async fn name_selectors(talk: &mut Conversation) -> Outcome {
+    for name in ["a", "b"] {
+        talk.create(CONFIG_MAPS, &config_map(name, "x")).await?;
+    }
+    let table: [(&str, &[&str]); 7] = [
+        ("metadata.name=a", &["a"]),
+        ("metadata.name==a", &["a"]),
+        ("metadata.name!=a", &["b"]),
+        ("metadata.name=c", &[]),
+        ("metadata.namespace={ns}", &["a", "b"]),
+        ("metadata.namespace!={ns}", &[]),
+        ("metadata.name=a,metadata.namespace={ns}", &["a"]),
+    ];
+    select(talk, CONFIG_MAPS, "fieldSelector", &table).await
+}
+
+async fn pod_selectors(talk: &mut Conversation) -> Outcome {
+    service_account(talk).await?;
+    talk.create(PODS, &pod("a")).await?;
+    let mut other = pod("b");
+    other["spec"]["restartPolicy"] = json!("Never");
+    other["spec"]["schedulerName"] = json!("mine");
+    other["spec"]["nodeName"] = Value::Null;
+    other["spec"]["hostNetwork"] = json!(true);
+    other["spec"]["schedulingGates"] = json!([{ "name": "case.test/wait" }]);
+    talk.create(PODS, &other).await?;
+    let status = json!({ "status": { "phase": "Running", "podIP": "192.0.2.7",
+        "podIPs": [{ "ip": "192.0.2.7" }] } });
+    let path = format!("{PODS}/a/status");
+    talk.patch(&path, Patch::Merge, &status).await?.expect(200)?;
+    let table: [(&str, &[&str]); 12] = [
+        ("spec.nodeName=node-of-{ns}", &["a"]),
+        ("spec.nodeName!=node-of-{ns}", &["b"]),
+        ("spec.host=node-of-{ns}", &["a"]),
+        ("spec.restartPolicy=Never", &["b"]),
+        ("spec.schedulerName=mine", &["b"]),
+        ("spec.schedulerName!=mine", &["a"]),
+        ("spec.serviceAccountName=default", &["a", "b"]),
+        ("spec.hostNetwork=true", &["b"]),
+        ("status.phase=Running", &["a"]),
+        ("status.phase!=Running", &["b"]),
+        ("status.podIP=192.0.2.7", &["a"]),
+        ("status.nominatedNodeName=", &["a", "b"]),
+    ];
+    select(talk, PODS, "fieldSelector", &table).await
+}
+
+async fn other_selectors(talk: &mut Conversation) -> Outcome {
+    for (name, kind) in [("a", "Opaque"), ("b", "case.test/kind")] {
+        talk.create(SECRETS, &json!({ "metadata": { "name": name }, "type": kind })).await?;
+    }
+    let table: [(&str, &[&str]); 2] = [("type=Opaque", &["a"]), ("type!=Opaque", &["b"])];
+    select(talk, SECRETS, "fieldSelector", &table).await?;
+    let service = json!({
+        "metadata": { "name": "s" },
+        "spec": { "clusterIP": "None", "ports": [{ "port": 80 }] },
+    });
+    talk.create(SERVICES, &service).await?;
+    let table: [(&str, &[&str]); 3] = [
+        ("spec.clusterIP=None", &["s"]),
+        ("spec.type=ClusterIP", &["s"]),
+        ("spec.type=NodePort", &[]),
+    ];
+    select(talk, SERVICES, "fieldSelector", &table).await?;
+    let table: [(&str, &[&str]); 2] = [
+        ("status.phase=Active,metadata.name=default", &["default"]),
+        ("status.phase=Terminating,metadata.name=default", &[]),
+    ];
+    select(talk, "/api/v1/namespaces", "fieldSelector", &table).await
+}
+
+async fn field_errors(talk: &mut Conversation) -> Outcome {
+    let answer = talk.get(&with(CONFIG_MAPS, "fieldSelector=data.x%3D1")).await?;
+    let message = "\"data.x\" is not a known field selector: only \"metadata.name\", \
+                   \"metadata.namespace\"";
+    answer.refused_with(400, "BadRequest", message)?;
+    let answer = talk.get(&with(PODS, "fieldSelector=spec.foo%3D1")).await?;
+    answer.refused_with(400, "BadRequest", "field label not supported: spec.foo")?;
+    let answer = talk.get(&with(CONFIG_MAPS, "fieldSelector=metadata.name")).await?;
+    answer.refused_with(400, "BadRequest", "invalid selector: 'metadata.name'")?;
+    talk.get(&at(CONFIG_MAPS, "none")).await?.expect(404)?;
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Strategic merge patch.
+
+use serde_json::{Value, json};
+
+use super::objects::{CONFIG_MAPS, DEPLOYMENTS, SERVICES, at, config_map, deployment};
+use crate::answer::Answer;
+use crate::case::{Case, CaseError, Outcome, case, same};
+use crate::conversation::{Conversation, Patch};
+
+pub(super) const CASES: &[Case] = &[
+    case!("strategic-elements", [42], elements),
+    case!("strategic-replacement", [42], replacement),
+    case!("strategic-order", [42], order),
+    case!("strategic-retained-keys", [42], retained_keys),
+    case!("strategic-primitive-lists", [42], primitive_lists),
+    case!("strategic-maps", [42], maps),
+    case!("strategic-lists-without-key", [42], plain_lists),
+    case!("strategic-services", [42], services),
+    case!("strategic-refusals", [42], refusals),
+];
+
+/// A Deployment with the containers a and b.
+fn two_containers() -> Value {
+    let mut object = deployment("d");
+    object["spec"]["template"]["spec"]["containers"] = json!([
+        { "name": "a", "image": "registry.test/a:1" },
+        { "name": "b", "image": "registry.test/b:1" },
+    ]);
+    object
+}
+
+/// Patches the pod template's spec of the Deployment.
+async fn patch_pod(talk: &mut Conversation, spec: Value) -> Result<Answer, CaseError> {
+    let change = json!({ "spec": { "template": { "spec": spec } } });
+    talk.patch(&at(DEPLOYMENTS, "d"), Patch::Strategic, &change).await
+}
+
+/// Checks the names of the containers, in order.
+fn containers(answer: Answer, expected: &[&str]) -> Result<Answer, CaseError> {
+    let answer = answer.expect(200)?;
+    let names = answer.at("/spec/template/spec/containers").as_array().cloned().unwrap_or_default();
+    let names: Vec<&str> = names.iter().filter_map(|it| it["name"].as_str()).collect();
+    same("containers", &expected, &names.as_slice())?;
+    Ok(answer)
+}
+
+async fn elements(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &two_containers()).await?;
+    let merge = json!({ "containers": [{ "name": "b", "image": "registry.test/b:2" }] });
+    let answer = containers(patch_pod(talk, merge).await?, &["a", "b"])?;
+    answer.is("/spec/template/spec/containers/1/image", &json!("registry.test/b:2"))?;
+    let add = json!({ "containers": [{ "name": "c", "image": "registry.test/c:1" }] });
+    containers(patch_pod(talk, add).await?, &["c", "a", "b"])?;
+    let delete = json!({ "containers": [{ "name": "a", "$patch": "delete" }] });
+    containers(patch_pod(talk, delete).await?, &["c", "b"])?;
+    let inner = json!({ "containers": [{ "name": "b", "env": [{ "name": "E", "value": "1" }] }] });
+    patch_pod(talk, inner).await?.expect(200)?;
+    let inner = json!({ "containers": [{ "name": "b", "env": [{ "name": "F", "value": "2" }] }] });
+    let answer = patch_pod(talk, inner).await?.expect(200)?;
+    let env = json!([{ "name": "F", "value": "2" }, { "name": "E", "value": "1" }]);
+    answer.is("/spec/template/spec/containers/1/env", &env)
+}
+
+async fn replacement(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &two_containers()).await?;
+    let replace = json!({ "containers": [
+        { "name": "c", "image": "registry.test/c:1" },
+        { "$patch": "replace" },
+    ] });
+    containers(patch_pod(talk, replace).await?, &["c"])?;
+    let null = json!({ "containers": null });
+    patch_pod(talk, null).await?.refused_with(422, "Invalid", "Required value")?;
+    Ok(())
+}
+
+async fn order(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &two_containers()).await?;
+    let order = json!({
+        "$setElementOrder/containers": [{ "name": "b" }, { "name": "a" }],
+    });
+    containers(patch_pod(talk, order).await?, &["b", "a"])?;
+    let append = json!({
+        "$setElementOrder/containers": [{ "name": "b" }, { "name": "a" }, { "name": "c" }],
+        "containers": [{ "name": "c", "image": "registry.test/c:1" }],
+    });
+    containers(patch_pod(talk, append).await?, &["b", "a", "c"])?;
+    let unlisted = json!({
+        "$setElementOrder/containers": [{ "name": "b" }],
+        "containers": [{ "name": "d", "image": "registry.test/d:1" }],
+    });
+    let answer = patch_pod(talk, unlisted).await?.expect(500)?;
+    let message = answer.string("/message");
+    same("message", &true, &message.contains("doesn't match $setElementOrder list"))
+}
+
+async fn retained_keys(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &deployment("d")).await?;
+    let volume = json!({ "volumes": [{ "name": "v", "emptyDir": {} }] });
+    patch_pod(talk, volume).await?.expect(200)?;
+    let other = json!({ "volumes": [{
+        "name": "v", "$retainKeys": ["name", "configMap"], "configMap": { "name": "m" },
+    }] });
+    let answer = patch_pod(talk, other).await?.expect(200)?;
+    answer.lacks("/spec/template/spec/volumes/0/emptyDir")?;
+    answer.is("/spec/template/spec/volumes/0/configMap/name", &json!("m"))?;
+    let strategy = json!({ "spec": { "strategy": {
+        "$retainKeys": ["type"], "type": "Recreate",
+    } } });
+    let answer = talk.patch(&at(DEPLOYMENTS, "d"), Patch::Strategic, &strategy).await?;
+    answer.expect(200)?.is("/spec/strategy", &json!({ "type": "Recreate" }))
+}
+
+async fn primitive_lists(talk: &mut Conversation) -> Outcome {
+    let mut object = config_map("a", "x");
+    object["metadata"]["finalizers"] = json!(["case.test/a", "case.test/b"]);
+    talk.create(CONFIG_MAPS, &object).await?;
+    let path = at(CONFIG_MAPS, "a");
+    let add = json!({ "metadata": { "finalizers": ["case.test/c", "case.test/a"] } });
+    let answer = talk.patch(&path, Patch::Strategic, &add).await?.expect(200)?;
+    let merged = json!(["case.test/c", "case.test/a", "case.test/b"]);
+    answer.is("/metadata/finalizers", &merged)?;
+    let delete = json!({ "metadata": {
+        "$deleteFromPrimitiveList/finalizers": ["case.test/a", "case.test/b", "case.test/c"],
+    } });
+    talk.patch(&path, Patch::Strategic, &delete).await?.expect(200)?.lacks("/metadata/finalizers")
+}
+
+async fn maps(talk: &mut Conversation) -> Outcome {
+    talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    let path = at(CONFIG_MAPS, "a");
+    let table = [
+        (json!({ "b": "y" }), json!({ "a": "x", "b": "y" })),
+        (json!({ "a": null }), json!({ "b": "y" })),
+        (json!({ "$patch": "replace", "c": "z" }), json!({ "c": "z" })),
+        (json!({ "$patch": "delete" }), Value::Null),
+    ];
+    for (data, expected) in table {
+        let change = json!({ "data": data });
+        let answer = talk.patch(&path, Patch::Strategic, &change).await?.expect(200)?;
+        answer.is("/data", &expected)?;
+    }
+    Ok(())
+}
+
+async fn plain_lists(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &two_containers()).await?;
+    let toleration = |key: &str| json!({ "key": key, "operator": "Exists" });
+    let first = json!({ "tolerations": [toleration("a"), toleration("b")] });
+    patch_pod(talk, first).await?.expect(200)?;
+    let second = json!({
+        "tolerations": [toleration("c")],
+        "containers": [{ "name": "a", "args": ["1", "2"] }],
+    });
+    let answer = patch_pod(talk, second).await?.expect(200)?;
+    answer.is("/spec/template/spec/tolerations", &json!([toleration("c")]))?;
+    let third = json!({ "containers": [{ "name": "a", "args": ["3"] }] });
+    let answer = patch_pod(talk, third).await?.expect(200)?;
+    answer.is("/spec/template/spec/containers/0/args", &json!(["3"]))
+}
+
+async fn services(talk: &mut Conversation) -> Outcome {
+    let service = json!({
+        "metadata": { "name": "s" },
+        "spec": { "clusterIP": "None", "ports": [{ "name": "one", "port": 80 }] },
+    });
+    talk.create(SERVICES, &service).await?;
+    let change = json!({ "spec": { "ports": [
+        { "port": 80, "targetPort": 8080 },
+        { "name": "two", "port": 81 },
+    ] } });
+    let answer = talk.patch(&at(SERVICES, "s"), Patch::Strategic, &change).await?.expect(200)?;
+    let ports = answer.at("/spec/ports").as_array().cloned().unwrap_or_default();
+    let pairs: Vec<_> =
+        ports.iter().map(|it| (it["port"].clone(), it["targetPort"].clone())).collect();
+    same("ports", &vec![(json!(80), json!(8080)), (json!(81), json!(81))], &pairs)
+}
+
+async fn refusals(talk: &mut Conversation) -> Outcome {
+    talk.create(DEPLOYMENTS, &two_containers()).await?;
+    let keyless = json!({ "containers": [{ "image": "q" }] });
+    let answer = patch_pod(talk, keyless).await?.expect(500)?;
+    let message = "map: map[image:q] does not contain declared merge key: name";
+    answer.is("/message", &json!(message))?;
+    let unknown = json!({ "containers": [{ "name": "a", "$patch": "zap" }] });
+    let answer = patch_pod(talk, unknown).await?.expect(500)?;
+    let said = answer.string("/message");
+    same("message", &true, &said.contains("unknown patch type: zap in map"))?;
+    let wrong = json!({ "containers": { "name": "a" } });
+    patch_pod(talk, wrong).await?.refused_with(422, "Invalid", "cannot restore slice from map")?;
+    Ok(())
+}

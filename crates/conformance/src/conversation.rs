@@ -1,0 +1,370 @@
+//! One case talking to one server, written down.
+
+mod ask;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::http::{Client, SendCause, SendError, Stream};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use crate::answer::{Answer, Body};
+use crate::case::{CaseError, Outcome};
+use crate::transcript::{Exchange, Party, Sent, Transcript};
+
+pub use ask::{Ask, Patch};
+
+/// Stands for the namespace of the case in paths, bodies and expected texts.
+pub const PLACE: &str = "{ns}";
+
+/// The safety net for anything that must come: many times what a loaded real server needs, so that
+/// it ends a hopeless wait and decides nothing else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at something that changes by itself.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// A case talking to a server.
+#[derive(Debug)]
+pub struct Conversation {
+    clients: Clients,
+    clock: Clock,
+    transcript: Transcript,
+    /// Paths of cluster-wide objects to delete at the end.
+    left_behind: Vec<String>,
+}
+
+/// The two parties a case may speak as.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// May do everything.
+    pub admin: Client,
+    /// Shows no credentials.
+    pub stranger: Client,
+}
+
+/// A watch that is open while the case goes on.
+#[derive(Debug)]
+pub struct Watch {
+    request: Sent,
+    stream: Stream,
+}
+
+/// When a case has seen enough of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// After this many events. Bookmarks that come by a timer do not count.
+    Events(usize),
+    /// After the bookmark that ends the initial events.
+    Listed,
+    /// After the first bookmark of any kind.
+    Bookmark,
+    /// When the server ends it.
+    Ended,
+}
+
+impl Conversation {
+    /// A conversation in the namespace `place`, which does not exist yet.
+    #[must_use]
+    pub fn new(clients: Clients, clock: Clock, case: &str, place: &str, server: &str) -> Self {
+        let transcript = Transcript::new(case, place, server);
+        Self { clients, clock, transcript, left_behind: Vec::new() }
+    }
+
+    /// Creates the namespace. Not part of the transcript.
+    ///
+    /// # Errors
+    /// The server cannot be reached or refuses.
+    pub async fn begin(&mut self) -> Outcome {
+        let body = json!({ "metadata": { "name": PLACE } });
+        self.ask_unrecorded(Ask::post("/api/v1/namespaces", &body)).await?.expect(201)?;
+        Ok(())
+    }
+
+    /// Asks the server to delete everything the case has made; does not wait for it. Returns what
+    /// was said.
+    ///
+    /// # Errors
+    /// The server cannot be reached. The transcript is lost then: it is of no use.
+    pub async fn end(mut self) -> Result<Transcript, CaseError> {
+        for path in std::mem::take(&mut self.left_behind) {
+            self.ask_unrecorded(Ask::delete(path)).await?;
+        }
+        self.ask_unrecorded(Ask::delete("/api/v1/namespaces/{ns}")).await?;
+        Ok(self.transcript)
+    }
+
+    /// What was said so far.
+    #[must_use]
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// A text with the namespace filled in.
+    #[must_use]
+    pub fn fill(&self, text: &str) -> String {
+        text.replace(PLACE, &self.transcript.place)
+    }
+
+    /// Deletes a cluster-wide object when the case is over.
+    pub fn delete_at_end(&mut self, path: &str) {
+        self.left_behind.push(path.to_owned());
+    }
+
+    /// Sends a request and records it with its answer.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn ask(&mut self, ask: Ask) -> Result<Answer, CaseError> {
+        let request = ask.filled(&self.transcript.place);
+        let answer = self.answer(&request).await?;
+        self.record(request, answer.clone());
+        Ok(answer)
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn get(&mut self, path: &str) -> Result<Answer, CaseError> {
+        self.ask(Ask::get(path)).await
+    }
+
+    /// POST of JSON.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn post(&mut self, path: &str, body: &Value) -> Result<Answer, CaseError> {
+        self.ask(Ask::post(path, body)).await
+    }
+
+    /// POST of JSON that must create something.
+    ///
+    /// # Errors
+    /// There was no answer, or another one than 201.
+    pub async fn create(&mut self, path: &str, body: &Value) -> Result<Answer, CaseError> {
+        self.post(path, body).await?.expect(201)
+    }
+
+    /// PUT of JSON.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn put(&mut self, path: &str, body: &Value) -> Result<Answer, CaseError> {
+        self.ask(Ask::put(path, body)).await
+    }
+
+    /// PATCH.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn patch(
+        &mut self,
+        path: &str,
+        form: Patch,
+        body: &Value,
+    ) -> Result<Answer, CaseError> {
+        self.ask(Ask::patch(path, form, body)).await
+    }
+
+    /// DELETE without options.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn delete(&mut self, path: &str) -> Result<Answer, CaseError> {
+        self.ask(Ask::delete(path)).await
+    }
+
+    /// Asks until the answer is as wanted, and records only that one.
+    ///
+    /// # Errors
+    /// [`CaseError::Overdue`] with the last answer if it never is.
+    pub async fn ask_until(
+        &mut self,
+        ask: Ask,
+        wanted: impl Fn(&Answer) -> bool,
+    ) -> Result<Answer, CaseError> {
+        let request = ask.clone().filled(&self.transcript.place);
+        let answer = self.ask_until_unrecorded(ask, wanted).await?;
+        self.record(request, answer.clone());
+        Ok(answer)
+    }
+
+    /// Asks until the answer is as wanted, and records nothing.
+    ///
+    /// # Errors
+    /// [`CaseError::Overdue`] with the last answer if it never is.
+    pub async fn ask_until_unrecorded(
+        &mut self,
+        ask: Ask,
+        wanted: impl Fn(&Answer) -> bool,
+    ) -> Result<Answer, CaseError> {
+        let request = ask.filled(&self.transcript.place);
+        let give_up = self.clock.moment() + PATIENCE;
+        loop {
+            let answer = self.answer(&request).await?;
+            if wanted(&answer) {
+                return Ok(answer);
+            }
+            if self.clock.moment() >= give_up {
+                let what = format!("{} {}; last answer:\n{answer}", request.method, request.path);
+                return Err(CaseError::Overdue { what });
+            }
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
+    /// Opens a watch; it is recorded when it is read with [`Conversation::read`].
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn watch(&mut self, ask: Ask) -> Result<Watch, CaseError> {
+        let request = ask.filled(&self.transcript.place);
+        let give_up = self.clock.moment() + PATIENCE;
+        loop {
+            let stream = self.clients.admin.open(ask::request(&request)?).await?;
+            let again = stream.status == StatusCode::TOO_MANY_REQUESTS;
+            if !again || self.clock.moment() >= give_up {
+                return Ok(Watch { request, stream });
+            }
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
+    /// Reads a watch until the case has seen enough, leaves it, and records it.
+    ///
+    /// # Errors
+    /// [`CaseError::Overdue`] if what must come does not; a broken connection.
+    pub async fn read(&mut self, mut watch: Watch, until: Until) -> Result<Answer, CaseError> {
+        let mut events = Vec::new();
+        let mut ended = false;
+        let give_up = self.clock.moment() + PATIENCE;
+        while !until.is_met(&events) {
+            let left = give_up - self.clock.moment();
+            if left.is_zero() {
+                let seen = Value::Array(events);
+                let what = format!("{until} of {}; seen: {seen:#}", watch.request.path);
+                return Err(CaseError::Overdue { what });
+            }
+            match watch.stream.next_line(left).await {
+                Ok(Some(line)) => events.push(read_event(&line)),
+                Ok(None) => {
+                    ended = true;
+                    break;
+                }
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let answer = Answer {
+            asked: format!("{} {}", watch.request.method, watch.request.path),
+            status: watch.stream.status.as_u16(),
+            headers: headers(&watch.stream.headers),
+            body: Body::Events { events, ended },
+        };
+        self.record(watch.request, answer.clone());
+        Ok(answer)
+    }
+
+    /// Opens a watch and reads it at once.
+    ///
+    /// # Errors
+    /// As [`Conversation::watch`] and [`Conversation::read`].
+    pub async fn watch_until(&mut self, path: &str, until: Until) -> Result<Answer, CaseError> {
+        let watch = self.watch(Ask::get(path)).await?;
+        self.read(watch, until).await
+    }
+
+    /// Sends a request that is no part of what is compared.
+    ///
+    /// # Errors
+    /// There was no answer.
+    pub async fn ask_unrecorded(&mut self, ask: Ask) -> Result<Answer, CaseError> {
+        self.answer(&ask.filled(&self.transcript.place)).await
+    }
+
+    /// Sends a request and reads the whole answer, as often as the server asks for another try.
+    async fn answer(&self, request: &Sent) -> Result<Answer, CaseError> {
+        let give_up = self.clock.moment() + PATIENCE;
+        loop {
+            let client = match request.party {
+                Party::Admin => &self.clients.admin,
+                Party::Stranger => &self.clients.stranger,
+            };
+            let response = client.send(ask::request(request)?).await?;
+            let answer = Answer {
+                asked: format!("{} {}", request.method, request.path),
+                status: response.status.as_u16(),
+                headers: headers(&response.headers),
+                body: Body::read(&response.body),
+            };
+            if !is_warming_up(&answer) || self.clock.moment() >= give_up {
+                return Ok(answer);
+            }
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
+    /// Writes one exchange down.
+    fn record(&mut self, request: Sent, answer: Answer) {
+        self.transcript.exchanges.push(Exchange { request, answer });
+    }
+}
+
+impl Until {
+    /// Whether enough was seen.
+    fn is_met(self, events: &[Value]) -> bool {
+        let is_bookmark = |event: &&Value| event["type"] == "BOOKMARK";
+        let ends_list = |event: &Value| event.to_string().contains("k8s.io/initial-events-end");
+        match self {
+            Self::Events(count) => {
+                let timed = events.iter().filter(is_bookmark).filter(|it| !ends_list(it)).count();
+                events.len() - timed >= count
+            }
+            Self::Listed => events.iter().any(ends_list),
+            Self::Bookmark => events.iter().any(|event| is_bookmark(&event)),
+            Self::Ended => false,
+        }
+    }
+}
+
+impl fmt::Display for Until {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Events(count) => write!(f, "{count} events"),
+            Self::Listed => f.write_str("the end of the initial events"),
+            Self::Bookmark => f.write_str("a bookmark"),
+            Self::Ended => f.write_str("the end"),
+        }
+    }
+}
+
+/// Whether a server only asks for patience: the real one reads a new definition's objects into its
+/// cache first, and every client comes back after such an answer. It decides nothing.
+fn is_warming_up(answer: &Answer) -> bool {
+    answer.status == 429 && answer.string("/message") == "storage is (re)initializing"
+}
+
+/// One line of a watch. What is no JSON is kept as a text, so that a difference shows it.
+fn read_event(line: &[u8]) -> Value {
+    serde_json::from_slice(line)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(line).into_owned()))
+}
+
+/// Headers as a map; a value that is no text becomes an empty one.
+fn headers(from: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in from {
+        let value = value.to_str().unwrap_or_default().to_owned();
+        headers.entry(name.as_str().to_owned()).or_default().push(value);
+    }
+    headers
+}
+
+/// Whether a stream was only slow.
+fn is_timeout(error: &SendError) -> bool {
+    matches!(error.cause, SendCause::TimedOut(_))
+}

@@ -1,0 +1,151 @@
+//! A request before it is sent, as cases write it.
+
+use gantry_testkit::http::Request;
+use http::{HeaderName, HeaderValue, Method};
+use serde_json::Value;
+
+use super::PLACE;
+use crate::case::CaseError;
+use crate::transcript::{Party, Sent};
+
+/// A request. `{ns}` in its path, its headers and its body stands for the case's namespace.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    party: Party,
+    method: &'static str,
+    path: String,
+    headers: Vec<(&'static str, String)>,
+    body: Option<String>,
+}
+
+/// The forms of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// A list of operations.
+    Json,
+    /// Objects merge, everything else replaces.
+    Merge,
+    /// Lists merge by the keys of their types.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+impl Patch {
+    /// Its media type.
+    #[must_use]
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json-patch+json",
+            Self::Merge => "application/merge-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+impl Ask {
+    /// A request without headers or body.
+    pub fn new(method: &'static str, path: impl Into<String>) -> Self {
+        let party = Party::Admin;
+        Self { party, method, path: path.into(), headers: Vec::new(), body: None }
+    }
+
+    /// A GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new("GET", path)
+    }
+
+    /// A POST of JSON.
+    pub fn post(path: impl Into<String>, body: &Value) -> Self {
+        Self::new("POST", path).json(body)
+    }
+
+    /// A PUT of JSON.
+    pub fn put(path: impl Into<String>, body: &Value) -> Self {
+        Self::new("PUT", path).json(body)
+    }
+
+    /// A PATCH.
+    pub fn patch(path: impl Into<String>, form: Patch, body: &Value) -> Self {
+        Self::new("PATCH", path).text(form.media_type(), body.to_string())
+    }
+
+    /// A DELETE without options.
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self::new("DELETE", path)
+    }
+
+    /// The same without credentials.
+    #[must_use]
+    pub fn by_stranger(mut self) -> Self {
+        self.party = Party::Stranger;
+        self
+    }
+
+    /// The same with a JSON body.
+    #[must_use]
+    pub fn json(self, body: &Value) -> Self {
+        self.text("application/json", body.to_string())
+    }
+
+    /// The same with any body.
+    #[must_use]
+    pub fn text(self, media_type: &str, body: impl Into<String>) -> Self {
+        self.bare(body).header("content-type", media_type)
+    }
+
+    /// The same with a body and no word on what it is.
+    #[must_use]
+    pub fn bare(mut self, body: impl Into<String>) -> Self {
+        self.body = Some(body.into());
+        self
+    }
+
+    /// The same with an Accept header.
+    #[must_use]
+    pub fn accept(self, media_types: &str) -> Self {
+        self.header("accept", media_types)
+    }
+
+    /// The same as a Table.
+    #[must_use]
+    pub fn table(self) -> Self {
+        self.accept("application/json;as=Table;v=v1;g=meta.k8s.io")
+    }
+
+    /// The same with a header. Its name is in lower case.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// What goes into the transcript, with the namespace filled in.
+    pub(super) fn filled(self, place: &str) -> Sent {
+        let fill = |text: &str| text.replace(PLACE, place);
+        Sent {
+            party: self.party,
+            method: self.method.to_owned(),
+            path: fill(&self.path),
+            headers: self.headers.iter().map(|(name, it)| ((*name).to_owned(), fill(it))).collect(),
+            body: self.body.as_deref().map(fill),
+        }
+    }
+}
+
+/// A request for the wire.
+pub(super) fn request(sent: &Sent) -> Result<Request, CaseError> {
+    let unsendable = |what: &str| CaseError::Unsendable { what: what.to_owned() };
+    let method: Method = sent.method.parse().map_err(|_| unsendable(&sent.method))?;
+    let mut request = Request::new(method, sent.path.clone());
+    for (name, value) in &sent.headers {
+        let header: HeaderName = name.parse().map_err(|_| unsendable(name))?;
+        let value: HeaderValue = value.parse().map_err(|_| unsendable(value))?;
+        request = request.header(header, value);
+    }
+    Ok(match &sent.body {
+        Some(body) => request.body(body.clone()),
+        None => request,
+    })
+}
