@@ -244,7 +244,8 @@ pub(crate) fn report(violations: Vec<Violation>, findings: &mut Findings) {
     }
 }
 
-/// Drops nulls, which mean "not set", and mends letter case where that is allowed.
+/// Drops nulls, which mean "not set", puts fractions in quotes, and mends letter case where that is
+/// allowed.
 ///
 /// Content that a server keeps as it is stays untouched.
 pub(crate) fn settle(
@@ -279,6 +280,14 @@ pub(crate) fn settle(
                     settle(item, element, any_case, &path.index(index), findings);
                 }
             }
+        }
+        Content::Number(number) if schema.is_quantity() && number.is_f64() => {
+            let text = number.to_string();
+            findings.warn(
+                path,
+                format!("a fraction without quotes, which an API server takes in pods only; write \"{text}\""),
+            );
+            node.value = Content::String(text);
         }
         Content::Null | Content::Bool(_) | Content::Number(_) | Content::String(_) => {}
     }

@@ -122,6 +122,12 @@ impl Schema {
         self.preserve_unknown || (self.kind == Kind::Any && self.properties.is_empty())
     }
 
+    /// Whether this is an amount: a whole number, or a text such as `500m`.
+    #[must_use]
+    pub fn is_quantity(&self) -> bool {
+        self.kind == Kind::IntOrString && self.pattern.is_some()
+    }
+
     /// Whether `null` is a value here and not a way to leave the field out.
     #[must_use]
     pub fn is_nullable(&self) -> bool {

@@ -28,7 +28,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("devices/classes.yaml 7", "only in a file may a name have upper case letters"),
     ("devices/pools-refused.yaml 4", "the pattern of an amount has no lower bound"),
     (
-        "models/launcherconfig.yaml 0",
+        "models/launcherconfig-fraction.yaml 0",
         "no definition can allow a quantity such as 0.5 without quotes",
     ),
     ("modules/signing.yaml 0", "Secrets are asked for only where something is signed"),
