@@ -38,8 +38,13 @@ pub enum Tell {
 /// Both names with equal values are one field; with different values the object is refused, because
 /// whichever is dropped, the user meant it.
 pub fn rewrite(aliases: &[Alias], object: &mut Node, findings: &mut Findings) {
+    rewrite_at(aliases, object, &Path::root(), findings);
+}
+
+/// Rewrites every old name in a part of an object; the table is relative to that part.
+pub fn rewrite_at(aliases: &[Alias], part: &mut Node, path: &Path, findings: &mut Findings) {
     for alias in aliases {
-        visit(object, alias.within, &Path::root(), &mut |holder, path| {
+        visit(part, alias.within, path, &mut |holder, path| {
             apply(alias, holder, path, findings);
         });
     }
@@ -247,6 +252,16 @@ mod tests {
             assert_eq!(paths, warned, "{why}");
             assert!(findings.is_accepted(), "{why}");
         }
+    }
+
+    #[test]
+    fn a_part_is_rewritten_under_its_own_path() {
+        let mut node = yaml::read("deviceMaxCount: 1").unwrap().remove(0);
+        let mut findings = Findings::default();
+        let alias = Alias { within: "", ..ALIASES[0] };
+        rewrite_at(&[alias], &mut node, &Path::of("spec").index(3), &mut findings);
+        assert_eq!(node.to_json(), json!({"maxDeviceCount": 1}));
+        assert_eq!(findings.warnings[0].path.to_string(), "spec[3].deviceMaxCount");
     }
 
     #[test]

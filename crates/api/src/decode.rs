@@ -91,7 +91,7 @@ pub fn object(value: &Value) -> Result<(Object, Findings), Findings> {
     let mut findings = Findings::from(Source::Server);
     let mut node = Node::from_json(value);
     match known_kind(&node, &mut findings) {
-        Some(kind) => read_kind(kind, &mut node, Options::default(), &mut findings)
+        Some(kind) => read_kind(kind, &mut node, &mut findings)
             .ok_or_else(|| findings.clone())
             .map(|object| (object, findings)),
         None => {
@@ -120,13 +120,16 @@ fn expand(index: usize, mut node: Node, options: Options, out: &mut Vec<Document
 }
 
 fn document(index: usize, mut node: Node, options: Options) -> Document {
-    let mut findings = Findings::from(Source::File);
+    let mut findings = Findings { lenient: options.lenient, ..Findings::from(Source::File) };
     let at = node.at;
     let subject = subject(&node);
-    let content = read(&mut node, options, &mut findings);
+    let content = read(&mut node, &mut findings);
     let content = if findings.is_accepted() { content } else { Decoded::Refused };
     let place = |finding: Finding| Remark {
-        at: finding.at.unwrap_or_else(|| node.place_of(&finding.path)),
+        at: finding
+            .at
+            .filter(|at| *at != Position::default())
+            .unwrap_or_else(|| node.place_of(&finding.path)),
         path: finding.path,
         text: finding.text,
     };
@@ -151,7 +154,7 @@ fn subject(node: &Node) -> String {
     }
 }
 
-fn read(node: &mut Node, options: Options, findings: &mut Findings) -> Decoded {
+fn read(node: &mut Node, findings: &mut Findings) -> Decoded {
     if let Some(decoded) = devices::read_file_form(node, findings) {
         return decoded;
     }
@@ -164,11 +167,9 @@ fn read(node: &mut Node, options: Options, findings: &mut Findings) -> Decoded {
     }
     devices::convert_set_claim(node, findings);
     match known_kind(node, findings) {
-        Some(kind) => {
-            read_kind(kind, node, options, findings).map_or(Decoded::Refused, Decoded::Object)
-        }
+        Some(kind) => read_kind(kind, node, findings).map_or(Decoded::Refused, Decoded::Object),
         None => {
-            devices::check_carrier(node, findings);
+            devices::read_foreign(node, findings);
             Decoded::Foreign(node.to_json())
         }
     }
@@ -206,29 +207,13 @@ fn known_kind(node: &Node, findings: &mut Findings) -> Option<&'static Kind> {
     None
 }
 
-fn read_kind(
-    kind: &Kind,
-    node: &mut Node,
-    options: Options,
-    findings: &mut Findings,
-) -> Option<Object> {
+fn read_kind(kind: &Kind, node: &mut Node, findings: &mut Findings) -> Option<Object> {
     let schemas = schemas(kind);
     settle(node, &schemas.served, kind.any_case, &Path::root(), findings);
     alias::rewrite(kind.aliases, node, findings);
     (kind.normalise)(node, findings);
     check_names(kind, node, findings);
-    for violation in schemas.canonical.check(&node.to_json()) {
-        let Violation { path, rule, mut text, remedy } = violation;
-        if !remedy.is_empty() {
-            text = format!("{text}; {remedy}");
-        }
-        match rule {
-            Rule::Unknown if options.lenient => findings.warn(&path, format!("dropped: {text}")),
-            Rule::Unknown | Rule::Required | Rule::Type | Rule::Value | Rule::Duplicate => {
-                findings.error(&path, text);
-            }
-        }
-    }
+    report(schemas.canonical.check(&node.to_json()), findings);
     if !findings.is_accepted() {
         return None;
     }
@@ -244,10 +229,31 @@ fn read_kind(
     }
 }
 
+/// Turns what breaks a canonical schema into findings.
+pub(crate) fn report(violations: Vec<Violation>, findings: &mut Findings) {
+    for Violation { path, rule, mut text, remedy } in violations {
+        if !remedy.is_empty() {
+            text = format!("{text}; {remedy}");
+        }
+        match rule {
+            Rule::Unknown if findings.lenient => findings.warn(&path, format!("dropped: {text}")),
+            Rule::Unknown | Rule::Required | Rule::Type | Rule::Value | Rule::Duplicate => {
+                findings.error(&path, text);
+            }
+        }
+    }
+}
+
 /// Drops nulls, which mean "not set", and mends letter case where that is allowed.
 ///
 /// Content that a server keeps as it is stays untouched.
-fn settle(node: &mut Node, schema: &Schema, any_case: bool, path: &Path, findings: &mut Findings) {
+pub(crate) fn settle(
+    node: &mut Node,
+    schema: &Schema,
+    any_case: bool,
+    path: &Path,
+    findings: &mut Findings,
+) {
     match &mut node.value {
         Content::Map(entries) => {
             if any_case {
@@ -289,8 +295,10 @@ fn mend_case(
         if schema.entry(&name).is_some() {
             continue;
         }
-        let mut candidates = schema.entry_names().filter(|known| known.eq_ignore_ascii_case(&name));
-        let (Some(meant), None) = (candidates.next(), candidates.next()) else { continue };
+        // A schema lists a name twice when a server must let its capitalised form through; lower
+        // case sorts last.
+        let candidates = schema.entry_names().filter(|known| known.eq_ignore_ascii_case(&name));
+        let Some(meant) = candidates.max() else { continue };
         if entries.iter().any(|(key, _)| key.name == meant) {
             continue;
         }

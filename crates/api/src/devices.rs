@@ -1,13 +1,136 @@
-//! Group `devmgmtproto.k8s.io`.
-use crate::{decode::Decoded, finding::Findings, node::Node};
-/// stub
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct NodeDevices;
-/// stub
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct PodCapacityClaim;
-pub(crate) fn read_file_form(_: &mut Node, _: &mut Findings) -> Option<Decoded> {
-    None
+//! Group `devmgmtproto.k8s.io`: what hardware exists, how it may be asked for, and who holds it.
+//!
+//! Drivers publish a [`DeviceDriver`] and [`DevicePool`]s, administrators publish [`DeviceClass`]es,
+//! users file [`DeviceClaim`]s and attach them to pods. Four generations of manifests are read; all
+//! of them become the one canonical form that these types hold.
+
+mod access_mode;
+mod attribute;
+mod capacity;
+mod claim;
+mod claim_template;
+mod class;
+mod constraint;
+mod driver;
+mod files;
+mod normalise;
+mod pod;
+mod pod_devices;
+mod pool;
+mod privileged_claim;
+mod request;
+mod serve;
+mod status;
+mod term;
+#[cfg(test)]
+mod tests;
+
+pub use access_mode::AccessMode;
+pub use attribute::{Attribute, AttributeValue};
+pub use capacity::{
+    Block, Counter, QuantityCapacity, ResourceCapacity, Shape, Sharing, Topology,
+    TopologyAssignment,
+};
+pub use claim::{ClaimSpec, DeviceClaim};
+pub use claim_template::{DeviceClaimTemplate, TemplateMetadata, TemplateSource, TemplateSpec};
+pub use class::{ClassConfig, ClassSpec, ClassStatus, DeviceClass};
+pub use constraint::single_equals;
+pub use driver::{DeviceDriver, DriverStatus};
+pub use files::{CapacityClaim, NodeDevice, NodeDevices, NodePool, PodCapacityClaim};
+pub use pod::{
+    CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
+};
+pub use pod_devices::{
+    ClaimSource, DeviceReference, InlineTemplate, PodClaim, PodClaims, PodDevices,
+};
+pub use pool::{
+    ClaimReference, Device, DevicePool, HoldState, LedgerEntry, PoolSpec, PoolStatus, Taint,
+    TaintEffect,
+};
+pub use privileged_claim::{DevicePrivilegedClaim, PrivilegedClaimSpec, PrivilegedClaimStatus};
+pub use request::{Draw, Requests, TypedRequest};
+pub use status::{
+    ClaimStatus, Consumer, DeviceAddress, DeviceAllocation, DeviceStatus, ResourceAllocation,
+};
+pub use term::{
+    AllocationMode, Alternative, Ask, Term, TermConfig, Toleration, TolerationEffect,
+    TolerationOperator, TopologyPolicy, TopologyRule,
+};
+
+pub(crate) use files::read_file_form;
+pub(crate) use normalise::convert_set_claim;
+pub(crate) use pod::read_foreign;
+
+use crate::finding::{Findings, Source};
+use crate::meta::{dns_label_problem, dns_subdomain_problem};
+use crate::node::Path;
+
+/// The longest name of a driver: it is the name of a DeviceDriver, and part of other names.
+const DRIVER_NAME: usize = 63;
+
+/// The longest constraint, in bytes.
+const CONSTRAINT: usize = 10 * 1024;
+
+/// Refuses a text that cannot be the name of a driver, and says what a server will not take.
+fn check_driver(driver: &str, path: &Path, findings: &mut Findings) {
+    if check_file_driver(driver, path, findings) && dns_subdomain_problem(driver).is_some() {
+        let text =
+            format!("\"{driver}\" has upper case letters or a slash, which an API server refuses");
+        findings.warn(path, text);
+    }
 }
-pub(crate) fn convert_set_claim(_: &mut Node, _: &mut Findings) {}
-pub(crate) fn check_carrier(_: &mut Node, _: &mut Findings) {}
+
+/// Refuses a text that cannot be the name of a driver. The slash of the oldest files
+/// (`example.com/foozer`) and upper case names have no place on a server.
+fn check_file_driver(driver: &str, path: &Path, findings: &mut Findings) -> bool {
+    let part = |part: &str| dns_subdomain_problem(part).is_none();
+    let ok = driver.len() <= DRIVER_NAME
+        && match findings.source {
+            Source::Server => part(driver),
+            Source::File => match driver.to_lowercase().split_once('/') {
+                Some((domain, name)) => part(domain) && part(name),
+                None => part(&driver.to_lowercase()),
+            },
+        };
+    if !ok {
+        findings.error(
+            path,
+            format!(
+                "Invalid value: \"{driver}\": must be the name of a driver: at most {DRIVER_NAME} lower case letters, digits, `-` and `.`"
+            ),
+        );
+    }
+    ok
+}
+
+fn check_device_type(device_type: &str, path: &Path, findings: &mut Findings) {
+    if let Some(problem) = dns_label_problem(device_type) {
+        findings.error(path, format!("Invalid value: \"{device_type}\": {problem}"));
+    }
+}
+
+/// Checks the size of a constraint and warns of the slip that the lexer can see without a compiler.
+fn check_constraints(constraints: Option<&str>, path: &Path, findings: &mut Findings) {
+    let Some(text) = constraints else { return };
+    let path = path.key("constraints");
+    if text.len() > CONSTRAINT {
+        let size = text.len();
+        findings.error(&path, format!("Too long: {size} bytes, at most {CONSTRAINT} are allowed"));
+    }
+    if single_equals(text).is_some() {
+        findings.warn(
+            &path,
+            "`=` is not CEL; use `==`. Until then the constraint does not compile and no device matches",
+        );
+    }
+}
+
+/// Refuses configuration that would be copied where others can read it.
+fn check_config_kind(api_version: &str, kind: &str, path: &Path, findings: &mut Findings) {
+    if api_version == "v1" && kind == "Secret" {
+        findings.error(
+            &path.key("kind"),
+            "Forbidden: a Secret would be copied into the claim's status; use another kind",
+        );
+    }
+}

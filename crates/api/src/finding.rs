@@ -28,6 +28,8 @@ pub struct Finding {
 pub struct Findings {
     /// Where the object comes from.
     pub source: Source,
+    /// Whether unknown fields are dropped with a warning instead of refused.
+    pub lenient: bool,
     /// Reasons to refuse the object.
     pub errors: Vec<Finding>,
     /// Things that were accepted but should be written differently.
@@ -51,6 +53,15 @@ impl Findings {
         self.errors.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
     }
 
+    /// Refuses a file because of the value at `path`. An object that a server holds already is only
+    /// remarked on: refusing to read it would not make it go away.
+    pub fn refuse_file(&mut self, path: &Path, text: impl Into<String>) {
+        match self.source {
+            Source::File => self.error(path, text),
+            Source::Server => self.warn(path, text),
+        }
+    }
+
     /// Accepts the value at `path` but says how to write it better.
     pub fn warn(&mut self, path: &Path, text: impl Into<String>) {
         self.warnings.push(Finding { path: path.clone(), at: None, text: text.into() });
@@ -59,6 +70,13 @@ impl Findings {
     /// Accepts a value that has moved away from `path` but says how to write it better.
     pub fn warn_at(&mut self, path: &Path, at: Position, text: impl Into<String>) {
         self.warnings.push(Finding { path: path.clone(), at: Some(at), text: text.into() });
+    }
+
+    /// Takes over what was found in a part of the object that stands at `place`.
+    pub fn append_below(&mut self, place: &Path, found: Self) {
+        let below = |finding: Finding| Finding { path: place.then(&finding.path), ..finding };
+        self.errors.extend(found.errors.into_iter().map(below));
+        self.warnings.extend(found.warnings.into_iter().map(below));
     }
 
     /// Whether nothing refuses the object.

@@ -14,9 +14,10 @@ pub const VERSION: &str = "v1.34";
 /// The full names of the types that `schema` can be asked for by their last part.
 ///
 /// The dump holds these and whatever they refer to.
-pub const ROOTS: [&str; 10] = [
+pub const ROOTS: [&str; 11] = [
     "io.k8s.api.core.v1.Container",
     "io.k8s.api.core.v1.LocalObjectReference",
+    "io.k8s.api.core.v1.NodeSelector",
     "io.k8s.api.core.v1.PodCondition",
     "io.k8s.api.core.v1.PodSpec",
     "io.k8s.api.core.v1.ServiceSpec",
@@ -70,6 +71,11 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(schema("LabelSelector"))
 }
 
+/// Schema of a core/v1 NodeSelector.
+pub(crate) fn node_selector(_: &mut SchemaGenerator) -> schemars::Schema {
+    derived(schema("NodeSelector"))
+}
+
 /// Schema of a list of meta/v1 conditions, one per type.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("Condition", &["type"])
@@ -88,11 +94,6 @@ pub(crate) fn metadata(_: &mut SchemaGenerator) -> schemars::Schema {
 /// Schema of raw content that is kept as it is.
 pub(crate) fn raw(_: &mut SchemaGenerator) -> schemars::Schema {
     derived(json!({"x-kubernetes-preserve-unknown-fields": true}))
-}
-
-/// Schema of a raw object whose fields are kept as they are.
-pub(crate) fn raw_object(_: &mut SchemaGenerator) -> schemars::Schema {
-    derived(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
 }
 
 /// Schema of a whole object inside another.

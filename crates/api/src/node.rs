@@ -118,64 +118,29 @@ impl Node {
     /// The entries, if this is a map.
     #[must_use]
     pub fn entries(&self) -> Option<&[(Key, Self)]> {
-        match &self.value {
-            Content::Map(entries) => Some(entries),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::List(_) => None,
-        }
+        if let Content::Map(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The entries, if this is a map.
     pub fn entries_mut(&mut self) -> Option<&mut Vec<(Key, Self)>> {
-        match &mut self.value {
-            Content::Map(entries) => Some(entries),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::List(_) => None,
-        }
+        if let Content::Map(inside) = &mut self.value { Some(inside) } else { None }
     }
 
     /// The elements, if this is a list.
     #[must_use]
     pub fn items(&self) -> Option<&[Self]> {
-        match &self.value {
-            Content::List(items) => Some(items),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::List(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The elements, if this is a list.
     pub fn items_mut(&mut self) -> Option<&mut Vec<Self>> {
-        match &mut self.value {
-            Content::List(items) => Some(items),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::String(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::List(inside) = &mut self.value { Some(inside) } else { None }
     }
 
     /// The text, if this is a string.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
-        match &self.value {
-            Content::String(text) => Some(text),
-            Content::Null
-            | Content::Bool(_)
-            | Content::Number(_)
-            | Content::List(_)
-            | Content::Map(_) => None,
-        }
+        if let Content::String(inside) = &self.value { Some(inside) } else { None }
     }
 
     /// The text a scalar stands for (`true`, `1`, `abc`); nothing for null, lists and maps.
@@ -295,9 +260,13 @@ impl Path {
     /// The path of a dotted text below this one.
     #[must_use]
     pub fn join(&self, dotted: &str) -> Self {
-        let mut steps = self.0.clone();
-        steps.extend(Self::of(dotted).0);
-        Self(steps)
+        self.then(&Self::of(dotted))
+    }
+
+    /// The path that leads on from this one as `rest` does from the root.
+    #[must_use]
+    pub fn then(&self, rest: &Self) -> Self {
+        Self(self.0.iter().chain(&rest.0).cloned().collect())
     }
 
     /// The path of element `index` below this one.

@@ -36,6 +36,7 @@ macro_rules! object {
 
         impl $name {
             /// Everything about the kind that is not a field.
+            #[allow(clippy::needless_update, reason = "some kinds have every peculiarity")]
             pub const KIND: $crate::kind::Kind = $crate::kind::Kind {
                 group: $group,
                 version: $version,
@@ -168,6 +169,13 @@ macro_rules! kinds {
 }
 
 kinds! {
+    DeviceClaim: crate::devices::DeviceClaim,
+    DeviceClaimTemplate: crate::devices::DeviceClaimTemplate,
+    DeviceClass: crate::devices::DeviceClass,
+    DeviceDriver: crate::devices::DeviceDriver,
+    DevicePool: crate::devices::DevicePool,
+    DevicePrivilegedClaim: crate::devices::DevicePrivilegedClaim,
+    PodDevices: crate::devices::PodDevices,
     InferenceServerConfig: crate::models::InferenceServerConfig,
     LauncherConfig: crate::models::LauncherConfig,
     LauncherPopulationPolicy: crate::models::LauncherPopulationPolicy,
@@ -251,6 +259,14 @@ mod tests {
         }
         for kind in KINDS {
             visit(&kind.served_schema(), kind.kind, false);
+        }
+    }
+
+    #[test]
+    fn metadata_is_left_to_the_server() {
+        for kind in KINDS {
+            let metadata = &kind.served_schema()["properties"]["metadata"];
+            assert_eq!(metadata, &serde_json::json!({"type": "object"}), "{kind:?}");
         }
     }
 

@@ -10,6 +10,9 @@ use crate::object::KINDS;
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+/// A role that is bound by itself must let its holder see what is written: `kubectl apply` reads first.
+const ALL: [&str; 8] =
+    ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// Roles that only an administrator binds: name, API groups, and what binding it means.
 const ADMINISTRATION: [(&str, &[&str], &str); 3] = [
@@ -54,7 +57,7 @@ pub fn roles() -> Vec<Value> {
         let kinds = KINDS
             .iter()
             .filter(|kind| kind.trust == Trust::Administrator && groups.contains(&kind.group));
-        roles.push(role(name, &[], text, &rules(kinds, &WRITE)));
+        roles.push(role(name, &[], text, &rules(kinds, &ALL)));
     }
     roles
 }

@@ -1,7 +1,9 @@
 //! What tests and benches stand on; never part of the product.
 //!
-//! [`http`] sends exactly the request it is given and returns exactly what came back, which is
-//! what a comparison of two servers and a load generator both need.
+//! [`cluster`] starts a real Kubernetes on this machine, the judge of what Gantry does. [`http`]
+//! sends exactly the request it is given and returns exactly what came back, which is what a
+//! comparison of two servers and a load generator both need. Below them, [`run`] sees to it that
+//! no process and no file stays behind, whatever becomes of the test.
 
 pub mod cluster;
 

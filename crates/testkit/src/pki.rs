@@ -137,3 +137,25 @@ pub enum PkiError {
         groups: usize,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_too_many_is_refused_not_dropped() {
+        let authority = Authority::new("a").unwrap();
+        for groups in [&[][..], &["one"], &["one", "two"]] {
+            assert!(authority.client("alice", groups).is_ok(), "{groups:?}");
+        }
+        let error = authority.client("alice", &["one", "two", "three"]).unwrap_err().to_string();
+        assert_eq!(error, "cannot put 3 groups in one certificate: two is the most");
+    }
+
+    #[test]
+    fn a_key_is_never_printed() {
+        let authority = Authority::new("a").unwrap();
+        let shown = format!("{authority:?}");
+        assert!(!shown.contains("PRIVATE KEY"), "{shown}");
+    }
+}

@@ -71,15 +71,15 @@ impl InferenceServerConfig {
         let server = &self.spec.model_server_config;
         let path = Path::of("spec.modelServerConfig");
         for (key, value) in &server.labels {
-            if let Some(problem) = label_key_problem(key) {
-                findings.warn(&path.key("labels").key(key), problem);
-            }
             if let Some(problem) = label_value_problem(value) {
                 findings.warn(&path.key("labels").key(key), format!("\"{value}\" {problem}"));
             }
         }
         for (name, map) in [("labels", &server.labels), ("annotations", &server.annotations)] {
             for key in map.keys() {
+                if let Some(problem) = label_key_problem(key) {
+                    findings.warn(&path.key(name).key(key), problem);
+                }
                 if let Some(prefix) = RESERVED.into_iter().find(|prefix| key.starts_with(prefix)) {
                     findings.warn(
                         &path.key(name).key(key),

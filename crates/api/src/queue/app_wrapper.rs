@@ -161,7 +161,7 @@ fn serve(schema: &mut Value) {
 }
 
 impl AppWrapper {
-    /// Checks the rules that span several fields. Nothing that the original admits is refused: what
+    /// Checks the rules that span several fields. No object that a server holds is refused: what
     /// would go wrong later is said now.
     pub fn validate(&self, findings: &mut Findings) {
         let items = Path::of("spec.resources.GenericItems");
@@ -186,7 +186,7 @@ impl AppWrapper {
 
 fn check_pods(pods: &PodResources, path: &Path, findings: &mut Findings) {
     if pods.replicas < 0 {
-        findings.error(
+        findings.refuse_file(
             &path.key("replicas"),
             format!("Invalid value: {}: cannot be negative", pods.replicas),
         );
@@ -194,7 +194,7 @@ fn check_pods(pods: &PodResources, path: &Path, findings: &mut Findings) {
     for (name, amounts) in [("requests", &pods.requests), ("limits", &pods.limits)] {
         for (resource, amount) in amounts {
             if amount.is_negative() {
-                findings.error(
+                findings.refuse_file(
                     &path.key(name).key(resource),
                     format!("Invalid value: \"{amount}\": cannot be negative"),
                 );

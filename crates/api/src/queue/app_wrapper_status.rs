@@ -10,11 +10,14 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "the wire format of the original")]
 pub struct AppWrapperStatus {
-    /// The state of the job; absent before the controller has seen it.
+    /// The state of the job: `Pending`, `Running`, `Deleted`, `Failed`, `Completed` or
+    /// `RunningHoldCompletion`; absent before the controller has seen it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "word")]
     pub state: Option<AppWrapperState>,
     /// The last notable step.
     #[serde(rename = "queuejobstate", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "word")]
     pub queue_state: Option<QueueState>,
     /// Whether the job passed evaluation and holds its reservation and quota. Absent, not `false`,
     /// otherwise.
@@ -88,8 +91,8 @@ pub struct AppWrapperStatus {
     pub local: bool,
 }
 
-/// The state of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The state of a job. The original keeps it as free text, so words of other releases are kept too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppWrapperState {
     /// Waits.
     Pending,
@@ -103,10 +106,13 @@ pub enum AppWrapperState {
     Completed,
     /// Its items are complete but pods still run.
     RunningHoldCompletion,
+    /// A word that is not ours.
+    #[serde(untagged)]
+    Other(String),
 }
 
-/// The last notable step of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The last notable step of a job; words of other releases are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueState {
     /// Was seen.
     Init,
@@ -132,6 +138,9 @@ pub enum QueueState {
     Completed,
     /// Its items are complete but pods still run.
     RunningHoldCompletion,
+    /// A word that is not ours.
+    #[serde(untagged)]
+    Other(String),
 }
 
 /// One thing that happened.
@@ -169,6 +178,10 @@ pub struct PendingPod {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::kubernetes::pod_conditions")]
     pub conditions: Vec<PodCondition>,
+}
+
+fn word(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "string"})
 }
 
 fn micro_time(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

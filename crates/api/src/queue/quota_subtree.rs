@@ -75,7 +75,8 @@ pub struct Quotas {
     /// Whether the node is kept from borrowing what its parent has left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hard_limit: bool,
-    /// Amount per resource. A resource that is not listed has quota 0.
+    /// Amount per resource. Of cpu, memory and `nvidia.com/gpu`, one that is not listed has quota 0;
+    /// other resources count only at nodes that list them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, Quantity>,
 }
@@ -117,13 +118,14 @@ impl QuotaSubtree {
         for (index, child) in self.spec.children.iter().enumerate() {
             let path = children.index(index);
             if child.name.is_empty() {
-                findings.error(&path.key("name"), "Required value: a node needs a name");
+                findings.refuse_file(&path.key("name"), "Required value: a node needs a name");
             } else if !seen.insert(&child.name) {
-                findings.error(&path.key("name"), format!("Duplicate value: \"{}\"", child.name));
+                findings
+                    .refuse_file(&path.key("name"), format!("Duplicate value: \"{}\"", child.name));
             }
             for (name, amount) in child.quotas.iter().flat_map(|quotas| &quotas.requests) {
                 if amount.is_negative() {
-                    findings.error(
+                    findings.refuse_file(
                         &path.join("quotas.requests").key(name),
                         format!("Invalid value: \"{amount}\": a quota cannot be negative"),
                     );

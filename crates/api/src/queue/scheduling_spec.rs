@@ -78,7 +78,7 @@ pub struct Requeuing {
     /// Legacy counter. The one that counts is `status.numberOfRequeueings`.
     #[schemars(extend("default" = 0))]
     pub num_requeuings: i64,
-    /// How often the AppWrapper may be requeued before it fails. 0 means without end.
+    /// How often the AppWrapper may be requeued before it is given up. 0 means without end.
     #[schemars(extend("default" = 0))]
     pub max_num_requeuings: i64,
 }

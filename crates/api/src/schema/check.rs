@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Kind, ListType, Schema};
 use crate::node::Path;
+use crate::quantity::Quantity;
 
 /// One place where a value breaks its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +51,14 @@ impl Schema {
     /// Every place where `value` breaks this schema.
     #[must_use]
     pub fn check(&self, value: &Value) -> Vec<Violation> {
+        self.check_at(value, &Path::root())
+    }
+
+    /// Every place where `value`, which stands at `path` of a larger one, breaks this schema.
+    #[must_use]
+    pub fn check_at(&self, value: &Value, path: &Path) -> Vec<Violation> {
         let mut found = Vec::new();
-        self.visit(value, &Path::root(), &mut found);
+        self.visit(value, path, &mut found);
         found
     }
 
@@ -201,6 +208,8 @@ impl Schema {
                 "Invalid value: {text:?}: {path} in body should match '{}'",
                 pattern.as_str()
             ));
+        } else if let Some(problem) = self.quantity_problem(text) {
+            add(problem);
         }
         if let Some(format) = &self.format
             && !fits_format(format, text)
@@ -211,9 +220,20 @@ impl Schema {
         }
     }
 
+    /// Why a quantity cannot be held. The published pattern is wider than that.
+    fn quantity_problem(&self, text: &str) -> Option<String> {
+        if self.kind != Kind::IntOrString || self.pattern.is_none() {
+            return None;
+        }
+        Quantity::parse(text).err().map(|error| format!("Invalid value: {text:?}: {error}"))
+    }
+
     fn visit_number(&self, value: &Value, path: &Path, found: &mut Vec<Violation>) {
         let mut add = |text: String| found.push(Violation::new(path.clone(), Rule::Value, text));
         let Some(number) = value.as_f64() else { return };
+        if let Some(problem) = self.quantity_problem(&value.to_string()) {
+            add(problem);
+        }
         if let Some(most) = self.maximum
             && number > most
         {
@@ -445,6 +465,17 @@ mod tests {
             let text = format!("unknown field \"{name}\"");
             assert_eq!(check(&schema, &value), [(name.to_owned(), Rule::Unknown, text)]);
             assert_eq!(remedy(&schema, &value), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn quantities_must_be_held_not_only_match() {
+        let schema = crate::kubernetes::quantity();
+        for value in [json!("8Ei"), json!("1e1.5"), json!(1e30)] {
+            assert_eq!(check(&schema, &value).len(), 1, "{value}");
+        }
+        for value in [json!("7Ei"), json!("0"), json!(0.5), json!(7)] {
+            assert_eq!(check(&schema, &value), [], "{value}");
         }
     }
 

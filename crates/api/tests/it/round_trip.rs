@@ -15,7 +15,9 @@ const DEPTH: u32 = 7;
 
 #[test]
 fn decode_encode_decode_is_the_identity() {
-    for kind in KINDS {
+    // Device kinds have fields of which exactly one is set, and a list that may be a map: no value
+    // of theirs is found by following the schema. They have generators of their own.
+    for kind in KINDS.iter().filter(|kind| kind.group != "devmgmtproto.k8s.io") {
         let strategy = object(kind);
         let mut runner = TestRunner::new(Config {
             cases: CASES,

@@ -1,4 +1,4 @@
-//! Holds a real cluster for a person or a test: `real-cluster [--controllers] [--nodes=N]`.
+//! Holds a real cluster for a person or a test.
 //!
 //! It prints one fact per line, then `ready`, and ends with its input (Ctrl-D) or by any signal.
 //! Either way nothing of the cluster stays.
@@ -8,10 +8,13 @@ use std::process::ExitCode;
 
 use gantry_testkit::cluster::{Nodes, Plan, RealCluster, StartError};
 
+const USAGE: &str =
+    "usage: real-cluster [--controllers] [--durable] [--nodes=N] [--api-server-flag=FLAG]...";
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let Some(plan) = plan(std::env::args().skip(1)) else {
-        let _ = writeln!(io::stderr(), "usage: real-cluster [--controllers] [--nodes=N]");
+        let _ = writeln!(io::stderr(), "{USAGE}");
         return ExitCode::from(2);
     };
     match Box::pin(hold(plan)).await {
@@ -27,10 +30,12 @@ async fn main() -> ExitCode {
 fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     let mut plan = RealCluster::plan();
     for argument in arguments {
-        plan = match argument.strip_prefix("--nodes=") {
-            Some(count) => plan.nodes(Nodes::Simulated(count.parse().ok()?)),
+        plan = match argument.split_once('=') {
             None if argument == "--controllers" => plan.controllers(),
-            None => return None,
+            None if argument == "--durable" => plan.durable(),
+            Some(("--nodes", count)) => plan.nodes(Nodes::Simulated(count.parse().ok()?)),
+            Some(("--api-server-flag", flag)) => plan.api_server_flag(flag),
+            None | Some(_) => return None,
         };
     }
     Some(plan)

@@ -33,12 +33,7 @@ pub(super) async fn sweep(root: &Path, clock: &Clock) {
 
 /// Kills what the folder of a run has on record, and waits until it is gone.
 async fn end(folder: &Path, clock: &Clock) {
-    let Ok(records) = fs::read_dir(folder.join("processes")) else { return };
-    let records = records.flatten().filter_map(|record| fs::read_to_string(record.path()).ok());
-    let running: Vec<Identity> = records
-        .filter_map(|stat| Identity::from_stat(&stat))
-        .filter(|process| process.is_running())
-        .collect();
+    let running = running(folder);
     for process in &running {
         if let Some(group) = Pid::from_raw(process.pid) {
             // It may have ended since we looked, or belong to another user.
@@ -49,4 +44,12 @@ async fn end(folder: &Path, clock: &Clock) {
     while running.iter().any(|process| process.is_running()) && clock.moment() < deadline {
         clock.sleep(LOOK).await;
     }
+}
+
+/// What the folder of a run has on record and still runs: the very process, not one with its pid.
+pub(super) fn running(folder: &Path) -> Vec<Identity> {
+    let Ok(records) = fs::read_dir(folder.join("processes")) else { return Vec::new() };
+    let records = records.flatten().filter_map(|record| fs::read_to_string(record.path()).ok());
+    let known = records.filter_map(|stat| Identity::from_stat(&stat));
+    known.filter(|process| process.is_running()).collect()
 }

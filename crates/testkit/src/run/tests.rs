@@ -31,30 +31,48 @@ async fn recorded(run: &Run, name: &str) -> Identity {
     read().unwrap()
 }
 
+/// A run of a program with a child: ending the first alone would leave the second.
+async fn run_with_a_family(root: &TempDir) -> (Run, Identity) {
+    let mut run = Run::begin(root.path(), &Clock::system()).await.unwrap();
+    run.start("nap", Path::new("sh"), &words(&["-c", "sleep 1000; true"])).unwrap();
+    let nap = recorded(&run, "nap").await;
+    until("a family", || members(nap) == 2).await;
+    (run, nap)
+}
+
+/// How many processes there are in the group that a process leads; the dead do not count.
+fn members(leader: Identity) -> usize {
+    let stats = fs::read_dir("/proc").unwrap().flatten();
+    let stats = stats.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let group = leader.pid.to_string();
+    stats
+        .filter(|stat| {
+            let mut fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+            fields.next() != Some("Z") && fields.nth(1) == Some(&group)
+        })
+        .count()
+}
+
 #[tokio::test]
 async fn a_dropped_run_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let mut run = Run::begin(root.path(), &Clock::system()).await.unwrap();
-    // The shell and its sleep are one group: ending the first alone would leave the second.
-    run.start("nap", Path::new("sh"), &words(&["-c", "sleep 1000; true"])).unwrap();
-    let nap = recorded(&run, "nap").await;
+    let (mut run, nap) = run_with_a_family(&root).await;
     assert!(nap.is_running() && run.ended().is_none());
     assert_eq!(run.processes(), [("nap", u32::try_from(nap.pid).unwrap())]);
     drop(run);
     assert!(!nap.is_running());
     assert_eq!(folders(&root), 0);
+    until("the end of the family", || members(nap) == 0).await;
 }
 
 #[tokio::test]
 async fn the_guard_acts_when_its_pipe_closes() {
     let root = tempfile::tempdir().unwrap();
-    let mut run = Run::begin(root.path(), &Clock::system()).await.unwrap();
-    run.start("nap", Path::new("sleep"), &words(&["1000"])).unwrap();
-    let nap = recorded(&run, "nap").await;
+    let (mut run, nap) = run_with_a_family(&root).await;
     // What the system does for us when we are killed.
     drop(run.guard.as_mut().unwrap().stdin.take());
     until("the guard", || folders(&root) == 0).await;
-    until("the end", || !nap.is_running()).await;
+    until("the end of the family", || members(nap) == 0).await;
 }
 
 #[tokio::test]
@@ -73,9 +91,11 @@ async fn the_next_run_removes_what_the_dead_left_and_spares_the_living() {
     let reused = fs::read_to_string(run.folder().join("processes/nap")).unwrap();
     let reused = reused.replace(&nap.started.to_string(), "1");
     fs::write(gone.join("processes/reused"), reused).unwrap();
+    assert_eq!(leftovers::running(run.folder()), [nap]);
+    assert_eq!(leftovers::running(&gone), [], "the pid is on record, the start time is not");
     leftovers::sweep(root.path(), &clock).await;
     assert!(!gone.exists() && stranger.exists() && run.folder().exists());
-    assert!(nap.is_running(), "its pid was on record, its start time was not");
+    assert!(nap.is_running());
 
     fs::create_dir_all(gone.join("processes")).unwrap();
     fs::copy(run.folder().join("processes/nap"), gone.join("processes/nap")).unwrap();

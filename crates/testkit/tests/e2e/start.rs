@@ -1,10 +1,13 @@
 //! Clusters start, are what they say they are, and do not disturb one another.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::cluster::RealCluster;
 use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
+use gantry_testkit::programs::Programs;
 
 use super::{http, kubectl, namespace, say, shared};
 
@@ -65,4 +68,23 @@ async fn two_run_side_by_side() {
     assert!(!folder.exists(), "dropped, and gone");
     let answer = http(first.admin()).send(Request::get("/readyz")).await.unwrap();
     assert_eq!(answer.text(), "ok", "the first does not mind");
+}
+
+#[test]
+fn a_failed_start_names_the_program_and_leaves_nothing() {
+    let cache = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_real-cluster"))
+        .arg("--api-server-flag=--no-such-flag")
+        .env("GANTRY_CACHE", cache.path())
+        .env("GANTRY_TESTBED", Programs::find().unwrap().folder())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    let expected = "could not start the cluster: kube-apiserver ended with exit status: 1";
+    assert_eq!(last, expected, "{said}");
+    assert!(said.contains("--- kube-apiserver\nError: unknown flag: --no-such-flag\n"), "{said}");
+    let left = fs::read_dir(cache.path().join("testbed/runs")).unwrap().count();
+    assert_eq!(left, 0);
 }
