@@ -79,12 +79,12 @@ pub enum CaseError {
 /// Checks a fact that is not about one answer.
 ///
 /// # Errors
-/// [`CaseError::Unexpected`] if `left` and `right` differ.
-pub fn same<T: fmt::Debug + PartialEq>(what: &str, left: &T, right: &T) -> Outcome {
-    if left == right {
+/// [`CaseError::Unexpected`] if `expected` and `found` differ.
+pub fn same<T: fmt::Debug + PartialEq>(what: &str, expected: &T, found: &T) -> Outcome {
+    if expected == found {
         return Ok(());
     }
-    Err(unexpected(what, format!("{left:?}"), format!("{right:?}")))
+    Err(unexpected(what, format!("{expected:?}"), format!("{found:?}")))
 }
 
 /// Checks a fact that is a yes or no.

@@ -21,6 +21,8 @@ mod apply_lists;
 mod patches;
 mod strategic_merge;
 
+mod controllers;
+
 mod custom_objects;
 mod custom_rules;
 mod custom_validation;
@@ -57,7 +59,15 @@ pub const TOPICS: [Topic; 21] = [
     ("custom versions", custom_versions::CASES),
 ];
 
-/// Every case.
+/// Topics for a server with controllers that forgets old revisions within seconds.
+pub const CONTROLLED_TOPICS: [Topic; 1] = [("controllers", controllers::CASES)];
+
+/// Every case for a server with controllers that forgets old revisions within seconds.
+pub fn controlled() -> impl Iterator<Item = Case> {
+    CONTROLLED_TOPICS.iter().flat_map(|(_, cases)| cases.iter().copied())
+}
+
+/// Every case for a server alone.
 pub fn all() -> impl Iterator<Item = Case> {
     TOPICS.iter().flat_map(|(_, cases)| cases.iter().copied())
 }
@@ -75,7 +85,7 @@ mod tests {
     #[test]
     fn names_fit_a_namespace_and_differ() {
         let mut seen = BTreeSet::new();
-        for Case { name, .. } in all() {
+        for Case { name, .. } in all().chain(controlled()) {
             let plain = name.chars().all(|it| it.is_ascii_lowercase() || it == '-');
             assert!(plain && !name.starts_with('-') && !name.ends_with('-'), "{name}");
             assert!(name.len() <= LONGEST_NAME, "{name}");
@@ -85,7 +95,7 @@ mod tests {
 
     #[test]
     fn scenarios_exist() {
-        for Case { name, scenarios, .. } in all() {
+        for Case { name, scenarios, .. } in all().chain(controlled()) {
             for number in scenarios {
                 assert!(scenario::title(*number).is_some(), "{name}: {number}");
             }

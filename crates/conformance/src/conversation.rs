@@ -51,6 +51,10 @@ pub struct Clients {
 pub struct Watch {
     request: Sent,
     stream: Stream,
+    /// What was told so far.
+    events: Vec<Value>,
+    /// Whether the server has ended it.
+    ended: bool,
 }
 
 /// When a case has seen enough of a watch.
@@ -228,44 +232,50 @@ impl Conversation {
             let stream = self.clients.admin.open(ask::request(&request)?).await?;
             let again = stream.status == StatusCode::TOO_MANY_REQUESTS;
             if !again || self.clock.moment() >= give_up {
-                return Ok(Watch { request, stream });
+                return Ok(Watch { request, stream, events: Vec::new(), ended: false });
             }
             self.clock.sleep(PAUSE).await;
         }
     }
 
-    /// Reads a watch until the case has seen enough, leaves it, and records it.
+    /// Reads a watch until the case has seen enough for now, and keeps it open.
     ///
     /// # Errors
     /// [`CaseError::Overdue`] if what must come does not; a broken connection.
-    pub async fn read(&mut self, mut watch: Watch, until: Until) -> Result<Answer, CaseError> {
-        let mut events = Vec::new();
-        let mut ended = false;
+    pub async fn wait(&mut self, watch: &mut Watch, until: Until) -> Outcome {
         let give_up = self.clock.moment() + PATIENCE;
-        while !until.is_met(&events) {
+        while !watch.ended && !until.is_met(&watch.events) {
             let left = give_up - self.clock.moment();
             if left.is_zero() {
-                let seen = Value::Array(events);
+                let seen = Value::Array(watch.events.clone());
                 let what = format!("{until} of {}; seen: {seen:#}", watch.request.path);
                 return Err(CaseError::Overdue { what });
             }
             match watch.stream.next_line(left).await {
-                Ok(Some(line)) => events.push(read_event(&line)),
-                Ok(None) => {
-                    ended = true;
-                    break;
-                }
+                Ok(Some(line)) => watch.events.push(read_event(&line)),
+                Ok(None) => watch.ended = true,
                 Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
+        Ok(())
+    }
+
+    /// Reads a watch until the case has seen enough, leaves it, and records it. What was read
+    /// before counts.
+    ///
+    /// # Errors
+    /// As [`Conversation::wait`].
+    pub async fn read(&mut self, mut watch: Watch, until: Until) -> Result<Answer, CaseError> {
+        self.wait(&mut watch, until).await?;
+        let Watch { request, stream, events, ended } = watch;
         let answer = Answer {
-            asked: format!("{} {}", watch.request.method, watch.request.path),
-            status: watch.stream.status.as_u16(),
-            headers: headers(&watch.stream.headers),
+            asked: format!("{} {}", request.method, request.path),
+            status: stream.status.as_u16(),
+            headers: headers(&stream.headers),
             body: Body::Events { events, ended },
         };
-        self.record(watch.request, answer.clone());
+        self.record(request, answer.clone());
         Ok(answer)
     }
 

@@ -147,3 +147,39 @@ fn chain(error: &CaseError) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::holds;
+
+    /// A report of one run that ended like this, without a word said.
+    fn report(outcome: Outcome) -> Report {
+        let transcript = Transcript::new("a-case", "here", "");
+        Report { runs: vec![Run { case: "a-case", transcript, outcome }] }
+    }
+
+    #[test]
+    fn a_report_counts_and_names_what_failed() {
+        let good = report(Ok(()));
+        assert!(good.holds());
+        assert_eq!(good.to_string(), "1 passed, 0 failed");
+        let bad = report(holds("the fact", false));
+        assert!(!bad.holds());
+        let printed = bad.to_string();
+        assert!(
+            printed.starts_with("FAILED a-case: the fact: expected yes, found no\n"),
+            "{printed}"
+        );
+        assert!(printed.ends_with("0 passed, 1 failed"), "{printed}");
+    }
+
+    #[test]
+    fn a_case_that_holds_on_one_side_only_is_a_difference() {
+        let (good, bad) = (report(Ok(())), report(holds("the fact", false)));
+        assert_eq!(good.differences(&report(Ok(()))), []);
+        let found = good.differences(&bad);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].diff, "-held\n+the fact: expected yes, found no\n");
+    }
+}

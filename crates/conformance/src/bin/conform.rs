@@ -1,7 +1,8 @@
 //! Runs the cases against one server, or against two and compares them.
 //!
-//!     conform KUBECONFIG [OTHER-KUBECONFIG] [--only PART-OF-A-NAME]
+//!     conform KUBECONFIG [OTHER-KUBECONFIG] [--only PART-OF-A-NAME] [--controllers]
 //!
+//! With `--controllers` also those that want controllers and a short history.
 //! The first server is the judge. Exit status 0: every case holds and nothing differs.
 
 use std::io::Write;
@@ -20,9 +21,10 @@ use serde::Deserialize;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Arguments { targets, only } = Arguments::read(env::args().skip(1))?;
+    let Arguments { targets, only, controllers } = Arguments::read(env::args().skip(1))?;
     install_provider();
-    let cases: Vec<Case> = cases::all().filter(|case| case.name.contains(&only)).collect();
+    let all = cases::all().chain(cases::controlled().filter(|_| controllers));
+    let cases: Vec<Case> = all.filter(|case| case.name.contains(&only)).collect();
     let clock = Clock::system();
     // Names of a run that was cut short must not stand in the way of the next.
     let number = clock.now().as_second();
@@ -51,22 +53,24 @@ async fn main() -> anyhow::Result<ExitCode> {
 struct Arguments {
     targets: Vec<Target>,
     only: String,
+    controllers: bool,
 }
 
 impl Arguments {
     /// Reads the words of the command line, and the kubeconfigs they name.
     fn read(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let (mut targets, mut only) = (Vec::new(), String::new());
+        let (mut targets, mut only, mut controllers) = (Vec::new(), String::new(), false);
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--only" => only = words.next().context("--only needs a part of a case's name")?,
+                "--controllers" => controllers = true,
                 path => targets.push(read_target(path)?),
             }
         }
         if !matches!(targets.len(), 1 | 2) {
-            bail!("usage: conform KUBECONFIG [OTHER-KUBECONFIG] [--only PART-OF-A-NAME]");
+            bail!("usage: conform KUBECONFIG [OTHER-KUBECONFIG] [--only PART] [--controllers]");
         }
-        Ok(Self { targets, only })
+        Ok(Self { targets, only, controllers })
     }
 }
 

@@ -268,6 +268,8 @@ async fn deletion(talk: &mut Conversation) -> Outcome {
     deleted.is("/metadata/finalizers", &finalizer)?;
     wait_until(talk, &path, |it| has_condition(it, "Terminating", "True")).await?;
     wait_until(talk, &at(WIDGETS, "free"), |answer| answer.status == 404).await?;
+    let is_marked = |answer: &Answer| answer.at("/metadata/deletionTimestamp").is_string();
+    wait_until(talk, &at(WIDGETS, "held"), is_marked).await?;
     let ask = Ask::post(WIDGETS, &widget("late", &json!({})));
     let answer = talk.ask_until(ask, |answer| answer.status != 201).await?;
     let message = "create not allowed while custom resource definition is terminating";

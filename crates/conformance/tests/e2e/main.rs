@@ -14,19 +14,27 @@ use gantry_conformance::run::{Report, Settings, run};
 use gantry_process::clock::Clock;
 use gantry_testkit::cluster::RealCluster;
 
-/// Runs every case on a cluster that is started for it and ends with it.
-async fn report(label: &str) -> Report {
-    let cluster = RealCluster::start().await.unwrap();
+/// Runs cases on a cluster; each must hold.
+async fn report(cluster: &RealCluster, cases: &[Case], label: &str) -> Report {
     let _tails = cluster.tails_on_panic();
     let clock = Clock::system();
-    let cases: Vec<Case> = cases::all().collect();
     let began = clock.moment();
     let settings = Settings { label, clock: &clock };
-    let report = run(&cases, cluster.admin().target(), settings).await.unwrap();
+    let report = run(cases, cluster.admin().target(), settings).await.unwrap();
     let took = clock.moment() - began;
     say(&format!("{report} in {took:.1?} (run {label})"));
     assert!(report.holds(), "a case that the real server fails is wrong; they are listed above");
     report
+}
+
+/// Two runs of the same cases must not differ.
+fn agree(one: &Report, two: &Report) {
+    let differences = one.differences(two);
+    for difference in &differences {
+        say(&difference.to_string());
+    }
+    say(&format!("{} differences between two real servers", differences.len()));
+    assert!(differences.is_empty(), "the comparison takes an accident for a promise");
 }
 
 /// Tells whoever runs the tests, past the harness, which holds back what a passing test prints.
@@ -36,11 +44,22 @@ fn say(what: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_holds_and_two_real_servers_agree() {
-    let (one, two) = (report("one").await, report("two").await);
-    let differences = one.differences(&two);
-    for difference in &differences {
-        say(&difference.to_string());
+    let cases: Vec<Case> = cases::all().collect();
+    let mut reports = Vec::new();
+    for label in ["one", "two"] {
+        let cluster = RealCluster::start().await.unwrap();
+        reports.push(report(&cluster, &cases, label).await);
     }
-    say(&format!("{} differences between two real servers", differences.len()));
-    assert!(differences.is_empty(), "the comparison takes an accident for a promise");
+    agree(&reports[0], &reports[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_case_of_controllers_holds_twice() {
+    let cases: Vec<Case> = cases::controlled().collect();
+    let plan = RealCluster::plan().controllers();
+    let plan = plan.api_server_flag("--etcd-compaction-interval=2s");
+    let cluster = Box::pin(plan.start()).await.unwrap();
+    let one = report(&cluster, &cases, "one").await;
+    let two = report(&cluster, &cases, "two").await;
+    agree(&one, &two);
 }
