@@ -45,6 +45,7 @@ testbed: ## Build the real Kubernetes that e2e tests run against; once, needs Go
 e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@scripts/check-tools
 	@testbed/build
+	@testbed/node
 	cargo test --workspace --features gantry-testkit/e2e,gantry-conformance/e2e --test e2e
 
 .PHONY: bench

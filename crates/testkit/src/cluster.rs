@@ -16,15 +16,18 @@ use crate::programs::{Programs, ProgramsError};
 use crate::run::{Run, RunError};
 
 mod flags;
+mod machine;
 mod nodes;
 mod ports;
 mod ready;
 mod user;
 
+pub use machine::{IMAGE, Unfit};
 pub use nodes::Nodes;
 pub use user::{ClientError, User};
 
 use flags::Files;
+use machine::{Machine, Node};
 use ports::Ports;
 
 /// How often a start is begun anew when somebody else took one of its ports. Ports are chosen at
@@ -61,9 +64,10 @@ impl Plan {
         self
     }
 
-    /// Adds nodes.
+    /// Adds nodes. A real one brings controllers, without which it never opens for pods.
     #[must_use]
     pub fn nodes(mut self, nodes: Nodes) -> Self {
+        self.controllers |= nodes == Nodes::Real;
         self.nodes = nodes;
         self
     }
@@ -97,6 +101,7 @@ impl Plan {
         install_provider();
         let clock = self.clock.clone().unwrap_or_else(Clock::system);
         let began = clock.moment();
+        self.nodes.check()?;
         let programs = Programs::find()?;
         let mut attempt = 1;
         loop {
@@ -153,10 +158,14 @@ impl Starting {
             self.launch("kube-controller-manager", &self.files.controller_manager(&self.ports))?;
             self.launch("kube-scheduler", &self.files.scheduler(&self.ports))?;
         }
-        if let Nodes::Simulated(count) = plan.nodes {
-            let stages = self.programs.path("kwok-stages.yaml")?;
-            self.launch("kwok", &nodes::kwok(self.admin.kubeconfig(), &stages))?;
-            nodes::create(&self.admin, clock, count).await?;
+        nodes::create(&self.admin, clock, plan.nodes).await?;
+        match plan.nodes {
+            Nodes::None => {}
+            Nodes::Simulated(_) => {
+                let stages = self.programs.path("kwok-stages.yaml")?;
+                self.launch("kwok", &nodes::kwok(self.admin.kubeconfig(), &stages))?;
+            }
+            Nodes::Real => self.launch_node()?,
         }
         if plan.controllers {
             let ports = [self.ports.controller_manager, self.ports.scheduler];
@@ -168,6 +177,19 @@ impl Starting {
     fn launch(&mut self, name: &'static str, flags: &[String]) -> Result<(), StartError> {
         let program = self.programs.path(name)?;
         Ok(self.run.start(name, &program, flags)?)
+    }
+
+    fn launch_node(&mut self) -> Result<(), StartError> {
+        let machine = Machine::check(&self.programs)?;
+        for name in Nodes::Real.names() {
+            let user = format!("system:node:{name}");
+            let kubectl = self.programs.path("kubectl")?;
+            let (run, authority) = (&self.run, &self.authority);
+            let user = User::new(run, authority, kubectl, &self.base, &user, &["system:nodes"])?;
+            let node = Node { name: &name, user: &user, port: self.ports.kubelet };
+            machine::start(&mut self.run, &machine, &node)?;
+        }
+        Ok(())
     }
 
     fn lost_a_port(&self) -> bool {
@@ -291,6 +313,9 @@ pub enum StartError {
     /// The programs are not there.
     #[error(transparent)]
     Programs(#[from] ProgramsError),
+    /// A real node was asked for, and this machine cannot be one.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// Their folder or one of them could not be used.
     #[error(transparent)]
     Run(#[from] RunError),

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use gantry_process::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+pub mod cgroups;
 mod identity;
 mod leftovers;
 
@@ -29,8 +30,9 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 const RECORD: &str =
     r#"read -r stat <"/proc/$$/stat" && printf '%s\n' "$stat" >"$0" && [ -s "$0" ] && exec "$@""#;
 
-/// Waits until we are gone, then ends what is recorded and removes the folder. Twenty is the place
-/// of the start time after the name of a program, in brackets because it may hold spaces.
+/// Waits until we are gone, then ends what is recorded and removes control groups and, last because
+/// they are named after it, the folder. Twenty is the place of the start time after the name of a
+/// program, in brackets because it may hold spaces.
 const GUARD: &str = r#"
 started() {
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
@@ -44,8 +46,15 @@ for record in "$0"/processes/*; do
     set -- ${stat##*) }
     if [ "$(started "$pid")" = "${20}" ]; then kill -s KILL -- "-$pid"; fi
 done
+gone() {
+    name=gantry-${0##*/}
+    for group in "/sys/fs/cgroup/$name" /sys/fs/cgroup/*/"$name"; do
+        if [ -d "$group" ]; then find "$group" -depth -type d -delete || return 1; fi
+    done
+    rm -rf "$0"
+}
 tries=0
-until rm -rf "$0" 2>/dev/null || [ "$tries" -ge 100 ]; do
+until gone 2>/dev/null || [ "$tries" -ge 100 ]; do
     tries=$((tries + 1))
     sleep 0.1
 done
@@ -166,6 +175,21 @@ impl Run {
         self.processes.iter().map(tail).collect()
     }
 
+    /// Makes control groups of this run's own, in every hierarchy, and returns their path in it.
+    ///
+    /// # Errors
+    /// There are none to be had.
+    pub fn cgroup(&self) -> Result<String, RunError> {
+        let mounts = "/proc/self/mountinfo";
+        let mounts = fs::read_to_string(mounts).map_err(|_| RunError::NoProc)?;
+        let name = cgroups::name(&self.folder);
+        for hierarchy in cgroups::hierarchies(&mounts)? {
+            let path = hierarchy.join(&name);
+            fs::create_dir_all(&path).map_err(|source| RunError::Folder { path, source })?;
+        }
+        Ok(format!("/{name}"))
+    }
+
     fn log(&self, name: &str) -> PathBuf {
         self.folder.join("logs").join(format!("{name}.log"))
     }
@@ -199,10 +223,13 @@ impl Drop for Run {
         for process in &mut self.processes {
             let _ = process.child.wait();
         }
-        let _ = fs::remove_dir_all(&self.folder);
+        // It waits for what takes a moment longer: the last processes of a control group.
         if let Some(mut guard) = self.guard.take() {
             drop(guard.stdin.take());
             let _ = guard.wait();
+        }
+        if cgroups::remove(&cgroups::name(&self.folder)) {
+            let _ = fs::remove_dir_all(&self.folder);
         }
     }
 }
@@ -228,6 +255,9 @@ pub enum RunError {
     /// This system does not say which processes there are.
     #[error("cannot read /proc/self/stat: test runs need Linux")]
     NoProc,
+    /// This system does not let us have control groups.
+    #[error("cannot make control groups")]
+    Cgroups(#[from] cgroups::NoCgroups),
     /// A file or folder of the run cannot be written.
     #[error("could not write {}", path.display())]
     Folder {

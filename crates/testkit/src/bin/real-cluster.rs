@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use gantry_testkit::cluster::{Nodes, Plan, RealCluster, StartError};
 
 const USAGE: &str =
-    "usage: real-cluster [--controllers] [--durable] [--nodes=N] [--api-server-flag=FLAG]...";
+    "usage: real-cluster [--controllers] [--durable] [--nodes=N|real] [--api-server-flag=FLAG]...";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -33,6 +33,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
         plan = match argument.split_once('=') {
             None if argument == "--controllers" => plan.controllers(),
             None if argument == "--durable" => plan.durable(),
+            Some(("--nodes", "real")) => plan.nodes(Nodes::Real),
             Some(("--nodes", count)) => plan.nodes(Nodes::Simulated(count.parse().ok()?)),
             Some(("--api-server-flag", flag)) => plan.api_server_flag(flag),
             None | Some(_) => return None,

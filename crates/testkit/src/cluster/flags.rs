@@ -94,6 +94,7 @@ impl Files {
             self.file("service-account-signing-key-file", "service-accounts.key"),
             format!("--service-cluster-ip-range={SERVICES}"),
             "--allow-privileged".to_owned(),
+            self.file("kubelet-certificate-authority", "ca.crt"),
             self.file("kubelet-client-certificate", "kubelet-client.crt"),
             self.file("kubelet-client-key", "kubelet-client.key"),
             "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use ::http::StatusCode;
 use gantry_process::clock::Clock;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::machine::Machine;
 use super::{StartError, User, text};
 use crate::http::{Protocol, Request};
+use crate::programs::Programs;
 
 /// The nodes of a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,15 +19,49 @@ pub enum Nodes {
     None,
     /// So many, played by kwok: pods become Running and Ready, and no program is started for them.
     Simulated(u16),
+    /// One, with a real kubelet and containerd on this machine. It knows the image [`IMAGE`], and
+    /// runs pods that use the network of the machine. Not every machine can:
+    /// see [`Unfit`](super::Unfit).
+    ///
+    /// [`IMAGE`]: super::IMAGE
+    Real,
 }
 
 impl Nodes {
     /// Their names.
     #[must_use]
     pub fn names(self) -> Vec<String> {
+        let count = match self {
+            Self::None => 0,
+            Self::Simulated(count) => count,
+            Self::Real => 1,
+        };
+        (0..count).map(|nth| format!("node-{nth}")).collect()
+    }
+
+    /// Whether this machine can have them, which a start also asks.
+    ///
+    /// # Errors
+    /// [`StartError::Unfit`] has the reason.
+    pub fn check(self) -> Result<(), StartError> {
+        if self == Self::Real {
+            Machine::check(&Programs::find()?)?;
+        }
+        Ok(())
+    }
+
+    fn annotations(self) -> Value {
         match self {
-            Self::None => Vec::new(),
-            Self::Simulated(count) => (0..count).map(|nth| format!("node-{nth}")).collect(),
+            Self::None | Self::Real => Value::Null,
+            Self::Simulated(_) => json!({"kwok.x-k8s.io/node": "fake"}),
+        }
+    }
+
+    /// What is known of a node before its kubelet says so itself: a real one is on loopback.
+    fn status(self) -> Value {
+        match self {
+            Self::None | Self::Simulated(_) => Value::Null,
+            Self::Real => json!({"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}),
         }
     }
 }
@@ -41,9 +77,9 @@ pub(super) fn kwok(kubeconfig: &Path, stages: &Path) -> Vec<String> {
 }
 
 /// Registers the nodes, as their kubelets would.
-pub(super) async fn create(admin: &User, clock: &Clock, count: u16) -> Result<(), StartError> {
+pub(super) async fn create(admin: &User, clock: &Clock, nodes: Nodes) -> Result<(), StartError> {
     let client = admin.http(Protocol::Http1, clock.clone())?;
-    for name in Nodes::Simulated(count).names() {
+    for name in nodes.names() {
         let node = json!({
             "apiVersion": "v1",
             "kind": "Node",
@@ -54,8 +90,9 @@ pub(super) async fn create(admin: &User, clock: &Clock, count: u16) -> Result<()
                     "kubernetes.io/os": "linux",
                     "kubernetes.io/arch": "amd64",
                 },
-                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "annotations": nodes.annotations(),
             },
+            "status": nodes.status(),
         });
         let answer = match client.send(Request::post("/api/v1/nodes", &node)).await {
             Ok(answer) if answer.status == StatusCode::CREATED => continue,

@@ -18,10 +18,11 @@ pub(super) struct Ports {
     pub(super) api_server: u16,
     pub(super) controller_manager: u16,
     pub(super) scheduler: u16,
+    pub(super) kubelet: u16,
 }
 
 impl Ports {
-    /// Five free ports. They are held open together, so they differ, and then let go: somebody
+    /// Six free ports. They are held open together, so they differ, and then let go: somebody
     /// else may take one before its program does, which the start notices and answers by choosing
     /// anew.
     pub(super) fn choose(random: &mut fastrand::Rng) -> Option<Self> {
@@ -29,10 +30,17 @@ impl Ports {
         for _ in 0..TRIES {
             let port = random.u16(RANGE);
             held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok().map(|it| (port, it)));
-            if let [(a, _), (b, _), (c, _), (d, _), (e, _)] = held.as_slice() {
+            if let [(a, _), (b, _), (c, _), (d, _), (e, _), (f, _)] = held.as_slice() {
                 let [etcd, etcd_peer, api_server] = [*a, *b, *c];
-                let [controller_manager, scheduler] = [*d, *e];
-                return Some(Self { etcd, etcd_peer, api_server, controller_manager, scheduler });
+                let [controller_manager, scheduler, kubelet] = [*d, *e, *f];
+                return Some(Self {
+                    etcd,
+                    etcd_peer,
+                    api_server,
+                    controller_manager,
+                    scheduler,
+                    kubelet,
+                });
             }
         }
         None
@@ -49,8 +57,8 @@ mod tests {
     fn ports_differ_and_avoid_what_is_taken() {
         let choose = |seed| Ports::choose(&mut fastrand::Rng::with_seed(seed)).unwrap();
         let first = choose(7);
-        let Ports { etcd, etcd_peer, api_server, controller_manager, scheduler } = first;
-        let all = [etcd, etcd_peer, api_server, controller_manager, scheduler];
+        let Ports { etcd, etcd_peer, api_server, controller_manager, scheduler, kubelet } = first;
+        let all = [etcd, etcd_peer, api_server, controller_manager, scheduler, kubelet];
         assert_eq!(BTreeSet::from(all).len(), all.len());
         assert!(all.iter().all(|port| RANGE.contains(port)), "{all:?}");
         let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, etcd)).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Identity;
+use super::{Identity, cgroups};
 
 /// How long a killed process may take to end: it only has to wake up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,14 +25,17 @@ pub(super) async fn sweep(root: &Path, clock: &Clock) {
         // A folder that is not named after an owner is not one of ours.
         let Some(owner) = owner else { continue };
         if !owner.is_running() {
-            end(&entry.path(), clock).await;
-            let _ = fs::remove_dir_all(entry.path());
+            // The folder is what the groups are found by, so it goes last or stays.
+            if end(&entry.path(), clock).await {
+                let _ = fs::remove_dir_all(entry.path());
+            }
         }
     }
 }
 
-/// Kills what the folder of a run has on record, and waits until it is gone.
-async fn end(folder: &Path, clock: &Clock) {
+/// Kills what the folder of a run has on record, and waits until it is gone, control groups
+/// included. Says whether they are.
+async fn end(folder: &Path, clock: &Clock) -> bool {
     let running = running(folder);
     for process in &running {
         if let Some(group) = Pid::from_raw(process.pid) {
@@ -41,7 +44,13 @@ async fn end(folder: &Path, clock: &Clock) {
         }
     }
     let deadline = clock.moment() + PATIENCE;
-    while running.iter().any(|process| process.is_running()) && clock.moment() < deadline {
+    let groups = cgroups::name(folder);
+    loop {
+        let ended = !running.iter().any(|process| process.is_running());
+        let removed = ended && cgroups::remove(&groups);
+        if removed || clock.moment() >= deadline {
+            return removed;
+        }
         clock.sleep(LOOK).await;
     }
 }

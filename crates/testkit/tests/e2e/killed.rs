@@ -16,16 +16,17 @@ use super::PATIENCE;
 
 /// Another process with a cluster of its own. It ends when its input does, so a failing test leaves
 /// none behind.
-struct Victim {
+pub(super) struct Victim {
     child: Child,
     programs: Vec<Identity>,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 impl Victim {
     /// Starts it with its runs below `cache`, where no other test cleans up.
-    fn start(cache: &TempDir) -> Self {
+    pub(super) fn start(cache: &TempDir, arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_real-cluster"))
+            .args(arguments)
             .env("GANTRY_CACHE", cache.path())
             .env("GANTRY_TESTBED", Programs::find().unwrap().folder())
             .stdin(Stdio::piped())
@@ -49,20 +50,30 @@ impl Victim {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    fn kill(&mut self, signal: Signal) {
+    pub(super) fn kill(&mut self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
         self.child.wait().unwrap();
     }
 
     /// Ends it as a person does, with Ctrl-D.
-    fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
         assert!(self.running() == 0 && !self.folder.exists());
     }
 
-    fn running(&self) -> usize {
+    pub(super) fn running(&self) -> usize {
         self.programs.iter().filter(|program| program.is_running()).count()
+    }
+
+    /// Kills it and its guard, so that nobody is left to clean up.
+    pub(super) fn kill_with_its_guard(&mut self) {
+        let guards = self.guards();
+        assert_eq!(guards.len(), 1);
+        for guard in guards {
+            kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
+        }
+        self.kill(Signal::KILL);
     }
 
     /// Its children that are no programs of the cluster: the guard.
@@ -88,7 +99,7 @@ fn parent(pid: i32) -> Option<i32> {
 #[tokio::test]
 async fn an_interrupt_ends_the_cluster_as_well() {
     let cache = tempfile::tempdir().unwrap();
-    let mut victim = Victim::start(&cache);
+    let mut victim = Victim::start(&cache, &[]);
     assert_eq!(victim.running(), 2, "etcd and kube-apiserver");
     victim.kill(Signal::INT);
     let clock = Clock::system();
@@ -102,16 +113,11 @@ async fn an_interrupt_ends_the_cluster_as_well() {
 #[test]
 fn the_next_start_removes_what_kill_9_left() {
     let cache = tempfile::tempdir().unwrap();
-    let mut victim = Victim::start(&cache);
-    let guards = victim.guards();
-    assert_eq!(guards.len(), 1);
-    for guard in guards {
-        kill_process(Pid::from_raw(guard).unwrap(), Signal::KILL).unwrap();
-    }
-    victim.kill(Signal::KILL);
+    let mut victim = Victim::start(&cache, &[]);
+    victim.kill_with_its_guard();
     assert_eq!(victim.running(), 2, "nobody was there to end them");
     assert!(victim.folder.exists());
-    let next = Victim::start(&cache);
+    let next = Victim::start(&cache, &[]);
     assert_eq!((victim.running(), next.running()), (0, 2));
     assert!(!victim.folder.exists() && next.folder.exists());
     next.finish();

@@ -9,6 +9,7 @@ mod access;
 mod definitions;
 mod killed;
 mod manifests;
+mod real_node;
 mod start;
 mod workloads;
 

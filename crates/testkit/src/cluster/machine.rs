@@ -1,0 +1,203 @@
+//! A node that runs programs: a real kubelet and containerd, on this machine.
+//!
+//! Both live in namespaces of their own for processes and mounts. When the first process in there
+//! ends, Linux ends all others, containers included, and with the last of them go all mounts. So
+//! nothing has to be found and undone but the control groups, which are named after the run. What
+//! a kubelet would change for the whole machine, it finds as it wants it: see [`ENCLOSE`].
+//!
+//! Pods use the network of the machine (`hostNetwork: true`); others do not start.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{StartError, User, text};
+use crate::run::{Run, RunError};
+
+mod image;
+mod unfit;
+
+pub use image::IMAGE;
+pub(super) use unfit::Machine;
+pub use unfit::Unfit;
+
+/// The first process in the namespaces. The places it hides are [`unfit::HIDDEN`]. The kubelet writes these
+/// six settings of the kernel unless it reads the values it wants: it reads them from files of ours.
+const ENCLOSE: &str = r#"
+set -e
+for place in /run /var/lib /var/log; do mount -t tmpfs tmpfs "$place"; done
+mkdir /var/lib/kubelet
+mount --bind "$0/kubelet" /var/lib/kubelet
+while read -r setting value; do
+    [ -e "/proc/sys/$setting" ] || continue
+    echo "$value" >"$0/settings/${setting##*/}"
+    mount --bind "$0/settings/${setting##*/}" "/proc/sys/$setting"
+done <<END
+vm/overcommit_memory 1
+vm/panic_on_oom 0
+kernel/panic 10
+kernel/panic_on_oops 1
+kernel/keys/root_maxkeys 1000000
+kernel/keys/root_maxbytes 25000000
+END
+: >"$0/enclosed"
+sleep infinity &
+wait
+"#;
+
+/// Enters the namespaces, as soon as they are as they should be, to become a program.
+const ENTER: &str = r#"
+until [ -e "$0/enclosed" ]; do sleep 0.05; done
+namespaces=/proc/$1/ns
+shift
+exec nsenter --mount="$namespaces/mnt" --pid="$namespaces/pid_for_children" "$@"
+"#;
+
+/// Brings in the images, as soon as containerd answers, to become the kubelet.
+const IMPORT: &str = r#"
+until "$0" --namespace k8s.io image import --snapshotter native "$1"; do sleep 0.1; done
+shift
+exec "$@"
+"#;
+
+/// Where containerd listens; in `/run` of its own, as a longer path would not fit a socket.
+const SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// What the cluster has for its node.
+#[derive(Debug)]
+pub(super) struct Node<'start> {
+    pub(super) name: &'start str,
+    /// Whom the kubelet speaks as.
+    pub(super) user: &'start User,
+    /// Where the kubelet listens.
+    pub(super) port: u16,
+}
+
+/// Starts all of it. Whether it is ready, the node itself says.
+pub(super) fn start(run: &mut Run, machine: &Machine, node: &Node<'_>) -> Result<(), StartError> {
+    let folder = run.folder().join("node");
+    for part in ["kubelet", "settings", "network", "temporary"] {
+        let path = folder.join(part);
+        fs::create_dir_all(&path).map_err(|source| RunError::Folder { path, source })?;
+    }
+    let images = image::write(&folder, &machine.busybox)?;
+    run.write("node/containerd.toml", &containerd(&folder, machine))?;
+    run.write("node/network/loopback.conflist", &network())?;
+    // Pods that ask for the machine's own name service get none.
+    run.write("node/resolv.conf", "")?;
+    let cgroup = run.cgroup()?;
+    let config = run.write("node/kubelet.json", &kubelet(&folder, node, &cgroup))?;
+
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let folder = text(&folder);
+    let enclose = ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc", "sh", "-c"];
+    let mut arguments = words(&enclose);
+    arguments.extend([ENCLOSE.to_owned(), folder.clone()]);
+    run.start("node", Path::new("unshare"), &arguments)?;
+    let pid = run.processes().last().map(|(_, pid)| pid.to_string()).unwrap_or_default();
+    let enter = words(&["-c", ENTER, &folder, &pid]);
+
+    let mut arguments = enter.clone();
+    arguments.extend([text(&machine.containerd), format!("--config={folder}/containerd.toml")]);
+    run.start("containerd", Path::new("sh"), &arguments)?;
+
+    let mut arguments = enter;
+    arguments.extend(words(&["sh", "-c", IMPORT]));
+    arguments.extend([text(&machine.ctr), text(&images), text(&machine.kubelet)]);
+    arguments.extend([
+        format!("--config={}", text(&config)),
+        format!("--kubeconfig={}", text(node.user.kubeconfig())),
+        format!("--hostname-override={}", node.name),
+        // It does not accept loopback as its own address, but leaves alone what a cloud said.
+        "--cloud-provider=external".to_owned(),
+    ]);
+    Ok(run.start("kubelet", Path::new("sh"), &arguments)?)
+}
+
+/// The settings of containerd. It copies file systems rather than laying one over another, which
+/// works wherever the run's folder is.
+fn containerd(folder: &Path, machine: &Machine) -> String {
+    let path = |name: &str| folder.join(name);
+    format!(
+        r#"version = 2
+root = {root:?}
+state = "/run/containerd/state"
+temp = {temporary:?}
+[grpc]
+address = "{SOCKET}"
+[plugins."io.containerd.internal.v1.opt"]
+path = {opt:?}
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+restrict_oom_score_adj = true
+disable_apparmor = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/usr/lib/cni"
+conf_dir = {network:?}
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = {runc:?}
+"#,
+        root = path("containerd"),
+        temporary = path("temporary"),
+        opt = path("opt"),
+        network = path("network"),
+        pause = image::PAUSE,
+        runc = machine.runc,
+    )
+}
+
+/// A network for pods. containerd calls itself ready when there is one; pods that use that of the
+/// machine never ask for it.
+fn network() -> String {
+    let plugins = json!([{"type": "loopback"}]);
+    json!({"cniVersion": "0.4.0", "name": "testbed", "plugins": plugins}).to_string()
+}
+
+/// The settings of the kubelet. JSON is YAML.
+fn kubelet(folder: &Path, node: &Node<'_>, cgroup: &str) -> String {
+    let run = folder.parent().unwrap_or(folder);
+    let own = |name: &str| text(&folder.join(name));
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": node.port,
+        "readOnlyPort": 0,
+        "healthzPort": 0,
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": text(&run.join("ca.crt"))},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": text(&run.join("server.crt")),
+        "tlsPrivateKeyFile": text(&run.join("server.key")),
+        "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
+        "cgroupRoot": cgroup,
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "oomScoreAdj": 0,
+        "resolvConf": own("resolv.conf"),
+        "podLogsDir": own("pods"),
+        "volumePluginDir": own("volumes"),
+        // It would write firewall rules for the whole machine.
+        "makeIPTablesUtilChains": false,
+        // A machine with a full disk is no reason to send pods away or to remove the images.
+        "localStorageCapacityIsolation": false,
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {
+            "memory.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+            "imagefs.inodesFree": "0%",
+        },
+    });
+    format!("{config:#}\n")
+}
