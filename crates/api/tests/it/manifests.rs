@@ -74,7 +74,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests")
 }
 
-fn files() -> Vec<PathBuf> {
+/// Every fixture, by name.
+pub(crate) fn files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {

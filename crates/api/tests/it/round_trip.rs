@@ -1,11 +1,16 @@
 //! For every kind: what its canonical schema admits can be read, and survives writing.
 
+use std::collections::BTreeSet;
+
+use gantry_api::decode::{self, Decoded, Options};
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use proptest::prelude::*;
-use proptest::strategy::BoxedStrategy;
+use proptest::strategy::{BoxedStrategy, ValueTree as _};
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
+
+use crate::manifests;
 
 /// Values per kind. Schemas are large and each value is a random walk through one.
 const CASES: u32 = 64;
@@ -39,6 +44,74 @@ fn decode_encode_decode_is_the_identity() {
         if let Err(error) = outcome {
             panic!("{kind:?}: {error}");
         }
+    }
+}
+
+/// A field that can be left out must not be required: `Option` with a schema of its own is, unless it
+/// also has a default. A field that is filled in when it is missing may be.
+#[test]
+fn what_the_schema_requires_is_really_required() {
+    let mut optional = BTreeSet::new();
+    for (kind, value) in samples() {
+        let schema = (kind.canonical)();
+        let mut places = Vec::new();
+        required(&schema, &value, "", &mut places);
+        for (holder, name) in places {
+            let mut without = value.clone();
+            without.pointer_mut(&holder).and_then(Value::as_object_mut).unwrap().remove(&name);
+            let Ok(object) = (kind.decode)(without) else { continue };
+            let written = object.to_value().unwrap();
+            // An empty holder may not be written at all; then nothing was lost with the field.
+            if written.pointer(&holder).is_some_and(|holder| holder.get(&name).is_none()) {
+                optional.insert(format!("{kind:?} {holder}/{name}"));
+            }
+        }
+    }
+    assert_eq!(optional, BTreeSet::new(), "required by the schema, optional in the type");
+}
+
+/// Objects of every kind: those of the fixtures, and for what they lack, values made from schemas.
+fn samples() -> Vec<(&'static Kind, Value)> {
+    let mut samples = Vec::new();
+    for file in manifests::files() {
+        let text = std::fs::read_to_string(file).unwrap();
+        for document in decode::documents(&text, Options::default()).unwrap_or_default() {
+            if let Decoded::Object(object) = document.content {
+                samples.push((object.kind(), object.to_value().unwrap()));
+            }
+        }
+    }
+    let mut runner = TestRunner::deterministic();
+    for kind in KINDS.iter().filter(|kind| kind.group != "devmgmtproto.k8s.io") {
+        let strategy = object(kind);
+        samples.extend((0..8).map(|_| (kind, strategy.new_tree(&mut runner).unwrap().current())));
+    }
+    samples
+}
+
+/// Every object in `value` that has a field its schema requires, with the field.
+fn required(schema: &Value, value: &Value, at: &str, places: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(entries) => {
+            let names =
+                schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let present = names.filter(|name| entries.contains_key(*name));
+            places.extend(present.map(|name| (at.to_owned(), name.to_owned())));
+            for (name, entry) in entries {
+                let below = match schema["properties"].get(name) {
+                    Some(below) => below,
+                    None => &schema["additionalProperties"],
+                };
+                let name = name.replace('~', "~0").replace('/', "~1");
+                required(below, entry, &format!("{at}/{name}"), places);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                required(&schema["items"], item, &format!("{at}/{index}"), places);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
