@@ -4,6 +4,8 @@
 //! structural schema in their definition, built-in ones from generated tables; pruning, defaulting,
 //! merging and field ownership then walk the same nodes and need not know where they came from.
 
+pub mod invalid;
 pub mod tree;
 
+pub use invalid::{Invalid, Reason};
 pub use tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
