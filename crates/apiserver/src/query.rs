@@ -1,0 +1,257 @@
+//! The parameters of a request.
+
+use crate::status::Refusal;
+use gantry_schema::Invalid;
+use serde_json::{Value, json};
+
+/// Decoded query parameters, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part of a URL after `?`. Broken escapes stand for themselves.
+    #[must_use]
+    pub fn read(text: Option<&str>) -> Self {
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name, true), decode(value, true))
+        });
+        Self(pairs.collect())
+    }
+
+    /// The first value of `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Every value of `name`.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first value of `name`, empty when absent.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    /// Only `false` and `0` are false, once the parameter is there.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name).map(|value| !matches!(value, "false" | "0" | "False" | "FALSE" | "f" | "F"))
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// In the words of the parser clients know.
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
+        let Some(text) = self.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            let words = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
+            Refusal::bad_request(words)
+        })
+    }
+}
+
+/// Decodes `%41` and, in queries, `+`.
+#[must_use]
+pub fn decode(text: &str, plus_is_space: bool) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut place = 0;
+    while let Some(&byte) = bytes.get(place) {
+        let escaped = bytes.get(place + 1..place + 3).and_then(|pair| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16).ok()
+        });
+        match (byte, escaped) {
+            (b'%', Some(byte)) => {
+                decoded.push(byte);
+                place += 3;
+                continue;
+            }
+            (b'+', _) if plus_is_space => decoded.push(b' '),
+            _ => decoded.push(byte),
+        }
+        place += 1;
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// What to do with fields that a kind does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Drop them without a word.
+    Ignore,
+    /// Drop them with a warning.
+    #[default]
+    Warn,
+    /// Refuse the request.
+    Strict,
+}
+
+/// Options of a request that writes.
+#[derive(Clone, Debug, Default)]
+pub struct WriteOptions {
+    /// Do everything but store.
+    pub dry_run: bool,
+    /// Who writes, as named by the caller; empty when not named.
+    pub manager: String,
+    /// What to do with unknown fields.
+    pub validation: FieldValidation,
+    /// Take fields over from other managers; only for apply.
+    pub force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// Reads and checks the options; `kind` is their name in refusals, as in `CreateOptions`.
+    ///
+    /// # Errors
+    /// 422 naming each option that is wrong.
+    pub fn read(query: &Query, kind: &str) -> Result<Self, Refusal> {
+        let mut faults = Vec::new();
+        if let Some(fault) = dry_run_fault(query) {
+            faults.push(fault);
+        }
+        let manager = query.text("fieldManager");
+        if manager.len() > 128 {
+            faults.push(Invalid::too_long("fieldManager", 128));
+        }
+        if let Some(letter) = manager.chars().find(|it| !printable(*it)) {
+            let detail = format!("should only contain printable characters, found: {letter:?}");
+            faults.push(Invalid::value("fieldManager", &json!(manager), &detail));
+        }
+        let validation = match query.text("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                faults.push(Invalid::not_supported("fieldValidation", &json!(other), &supported));
+                FieldValidation::Warn
+            }
+        };
+        if !faults.is_empty() {
+            return Err(Refusal::invalid_options(kind, &faults));
+        }
+        Ok(Self {
+            dry_run: query.get("dryRun").is_some_and(|value| !value.is_empty()),
+            manager: manager.to_owned(),
+            validation,
+            force: query.flag("force"),
+        })
+    }
+}
+
+/// What is wrong with `dryRun`, if anything is.
+#[must_use]
+pub fn dry_run_fault(query: &Query) -> Option<Invalid> {
+    let values: Vec<&str> = query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    dry_run_list_fault(&values)
+}
+
+/// The same for a list that came in a body.
+#[must_use]
+pub fn dry_run_list_fault(values: &[&str]) -> Option<Invalid> {
+    let wrong = values.iter().any(|value| *value != "All");
+    wrong.then(|| Invalid::not_supported("dryRun", &json!(values), &["All"]))
+}
+
+fn printable(letter: char) -> bool {
+    !letter.is_control() && letter != '\u{feff}'
+}
+
+/// Reads a Go duration such as `9m19s`, in milliseconds.
+///
+/// # Errors
+/// In the words clients know.
+pub fn duration_millis(text: &str) -> Result<u64, String> {
+    let fault = || format!("time: invalid duration {}", Value::from(text));
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    if rest == "0" {
+        return Ok(0);
+    }
+    if rest.is_empty() || rest.starts_with('-') {
+        return Err(fault());
+    }
+    let mut millis = 0.0_f64;
+    while !rest.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().map_err(|_| fault())?;
+        rest = &rest[digits..];
+        let unit = rest.find(|it: char| it.is_ascii_digit() || it == '.').unwrap_or(rest.len());
+        let scale = match &rest[..unit] {
+            "ns" => 1e-6,
+            "us" | "µs" | "μs" => 1e-3,
+            "ms" => 1.0,
+            "s" => 1e3,
+            "m" => 60e3,
+            "h" => 3_600e3,
+            "" => return Err(format!("time: missing unit in duration {}", Value::from(text))),
+            other => {
+                let (unit, text) = (Value::from(other), Value::from(text));
+                return Err(format!("time: unknown unit {unit} in duration {text}"));
+            }
+        };
+        millis += number * scale;
+        rest = &rest[unit..];
+    }
+    Ok(whole(millis))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "negative numbers were refused, and a duration beyond u64 saturates"
+)]
+fn whole(millis: f64) -> u64 {
+    millis.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_decoded() {
+        let query = Query::read(Some("a=1&labelSelector=x%3D1%2Cy+in+(b)&watch&b=%zz"));
+        assert_eq!(query.get("a"), Some("1"));
+        assert_eq!(query.get("labelSelector"), Some("x=1,y in (b)"));
+        assert_eq!(query.flag("watch"), Some(true));
+        assert_eq!(query.get("b"), Some("%zz"), "a broken escape stands for itself");
+        assert_eq!(query.get("none"), None);
+    }
+
+    #[test]
+    fn durations_are_read_as_go_reads_them() {
+        let table = [
+            ("9m19s", Ok(559_000)),
+            ("1.5s", Ok(1_500)),
+            ("300ms", Ok(300)),
+            ("1h", Ok(3_600_000)),
+            ("0", Ok(0)),
+            ("abc", Err("time: invalid duration \"abc\"".to_owned())),
+            ("5", Err("time: missing unit in duration \"5\"".to_owned())),
+            ("5x", Err("time: unknown unit \"x\" in duration \"5x\"".to_owned())),
+            ("", Err("time: invalid duration \"\"".to_owned())),
+        ];
+        for (text, expected) in table {
+            assert_eq!(duration_millis(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn options_are_checked_together() {
+        let query = Query::read(Some("fieldValidation=Foo&dryRun=Some"));
+        let refusal = WriteOptions::read(&query, "CreateOptions").unwrap_err();
+        assert_eq!(
+            refusal.message,
+            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"Some\"]: \
+             supported values: \"All\", fieldValidation: Unsupported value: \"Foo\": supported \
+             values: \"\", \"Ignore\", \"Strict\", \"Warn\"]"
+        );
+    }
+}

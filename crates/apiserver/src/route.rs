@@ -1,0 +1,252 @@
+//! From a path to what it means.
+
+use http::Method;
+
+/// What a path stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// `/`: the list of paths.
+    Index,
+    /// `/healthz`, `/livez`, `/readyz` and the checks below them.
+    Health {
+        /// Which of the three.
+        probe: String,
+        /// One check, when the path names one.
+        check: Option<String>,
+    },
+    /// `/version`.
+    Version,
+    /// `/metrics`.
+    Metrics,
+    /// `/openapi/v2`.
+    OpenapiV2,
+    /// `/openapi/v3`.
+    OpenapiIndex,
+    /// `/openapi/v3/apis/{group}/{version}` and its like; the part after `v3/`.
+    Openapi(String),
+    /// `/api`.
+    CoreVersions,
+    /// `/apis`.
+    Groups,
+    /// `/apis/{group}`.
+    Group(String),
+    /// `/api/v1`, `/apis/{group}/{version}`.
+    GroupVersion {
+        /// The group; empty for the core group.
+        group: String,
+        /// The version.
+        version: String,
+    },
+    /// A resource, an object or a part of one.
+    Resource(Target),
+    /// Nothing that is served.
+    Unknown,
+}
+
+/// A resource, an object or a part of one, as a path names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The namespace; empty for cluster scope or all namespaces.
+    pub namespace: String,
+    /// The plural name.
+    pub resource: String,
+    /// The object; empty for the collection.
+    pub name: String,
+    /// The part of the object.
+    pub subresource: String,
+    /// The old `watch/` prefix was used.
+    pub watch_prefix: bool,
+}
+
+/// Reads a decoded path. Empty segments are not a way to say the same.
+#[must_use]
+pub fn route(path: &str) -> Route {
+    let trimmed = path.strip_prefix('/').unwrap_or(path);
+    if trimmed.is_empty() {
+        return Route::Index;
+    }
+    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let segments: Vec<&str> = trimmed.split('/').collect();
+    if segments.iter().any(|segment| segment.is_empty()) || trimmed.contains('\0') {
+        return Route::Unknown;
+    }
+    match segments.as_slice() {
+        ["version"] => Route::Version,
+        ["metrics"] => Route::Metrics,
+        [probe @ ("healthz" | "livez" | "readyz"), rest @ ..] if rest.len() <= 1 => Route::Health {
+            probe: (*probe).to_owned(),
+            check: rest.first().map(|&check| check.to_owned()),
+        },
+        ["openapi", "v2"] => Route::OpenapiV2,
+        ["openapi", "v3"] => Route::OpenapiIndex,
+        ["openapi", "v3", rest @ ..] => Route::Openapi(rest.join("/")),
+        ["api"] => Route::CoreVersions,
+        ["apis"] => Route::Groups,
+        ["apis", group] => Route::Group((*group).to_owned()),
+        ["api", version] => {
+            Route::GroupVersion { group: String::new(), version: (*version).to_owned() }
+        }
+        ["apis", group, version] => {
+            Route::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
+        }
+        ["api", version, rest @ ..] => Route::Resource(target("", version, rest)),
+        ["apis", group, version, rest @ ..] => Route::Resource(target(group, version, rest)),
+        _ => Route::Unknown,
+    }
+}
+
+fn target(group: &str, version: &str, segments: &[&str]) -> Target {
+    let mut target =
+        Target { group: group.to_owned(), version: version.to_owned(), ..Target::default() };
+    let mut segments = segments;
+    if let ["watch", rest @ ..] = segments
+        && !rest.is_empty()
+    {
+        target.watch_prefix = true;
+        segments = rest;
+    }
+    // A namespace itself, or a part of it, is no namespaced resource.
+    let inside = match segments {
+        ["namespaces", namespace, part, ..] if !matches!(*part, "status" | "finalize") => {
+            Some(*namespace)
+        }
+        _ => None,
+    };
+    if let Some(namespace) = inside {
+        namespace.clone_into(&mut target.namespace);
+        segments = &segments[2..];
+    }
+    let part = |place: usize| segments.get(place).map_or_else(String::new, |&it| it.to_owned());
+    target.resource = part(0);
+    target.name = part(1);
+    target.subresource = segments.get(2..).map_or_else(String::new, |rest| rest.join("/"));
+    target
+}
+
+/// What is asked of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Read one object.
+    Get,
+    /// Read a collection.
+    List,
+    /// Follow a collection.
+    Watch,
+    /// Make an object.
+    Create,
+    /// Replace an object.
+    Update,
+    /// Change an object.
+    Patch,
+    /// Remove an object.
+    Delete,
+    /// Remove a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The verb of a method on an object or a collection; `None` if there is none.
+    #[must_use]
+    pub fn of(method: &Method, target: &Target, watch: bool) -> Option<Self> {
+        let named = !target.name.is_empty();
+        match *method {
+            Method::GET if target.watch_prefix => Some(Self::Watch),
+            Method::GET if named => Some(Self::Get),
+            Method::GET if watch => Some(Self::Watch),
+            Method::GET => Some(Self::List),
+            Method::POST => Some(Self::Create),
+            Method::PUT => Some(Self::Update),
+            Method::PATCH => Some(Self::Patch),
+            Method::DELETE if named => Some(Self::Delete),
+            Method::DELETE => Some(Self::DeleteCollection),
+            _ => None,
+        }
+    }
+
+    /// The word in discovery and in access rules.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// Whether it changes anything.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        match self {
+            Self::Get | Self::List | Self::Watch => false,
+            Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => {
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_name_what_they_name() {
+        let table = [
+            ("/api/v1/pods", "", "pods", "", ""),
+            ("/api/v1/namespaces/x", "", "namespaces", "x", ""),
+            ("/api/v1/namespaces/x/status", "", "namespaces", "x", "status"),
+            ("/api/v1/namespaces/x/finalize", "", "namespaces", "x", "finalize"),
+            ("/api/v1/namespaces/x/pods", "x", "pods", "", ""),
+            ("/api/v1/namespaces/x/pods/p", "x", "pods", "p", ""),
+            ("/api/v1/namespaces/x/pods/p/log", "x", "pods", "p", "log"),
+            ("/api/v1/namespaces/x/pods/p/proxy/a/b", "x", "pods", "p", "proxy/a/b"),
+            ("/api/v1/nodes/n/status/", "", "nodes", "n", "status"),
+        ];
+        for (path, namespace, resource, name, subresource) in table {
+            let Route::Resource(target) = route(path) else { panic!("{path} names no resource") };
+            let found = [&target.namespace, &target.resource, &target.name, &target.subresource];
+            assert_eq!(found, [namespace, resource, name, subresource], "{path}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_told_apart() {
+        let version = |group: &str, version: &str| Route::GroupVersion {
+            group: group.to_owned(),
+            version: version.to_owned(),
+        };
+        let table = [
+            ("/", Route::Index),
+            ("/version/", Route::Version),
+            ("/api", Route::CoreVersions),
+            ("/api/v1", version("", "v1")),
+            ("/apis/apps", Route::Group("apps".to_owned())),
+            ("/apis/apps/v1/", version("apps", "v1")),
+            ("/api//v1", Route::Unknown),
+            ("/api/v1/namespaces//pods", Route::Unknown),
+            ("/nothing", Route::Unknown),
+            ("/openapi/v3/apis/apps/v1", Route::Openapi("apis/apps/v1".to_owned())),
+        ];
+        for (path, expected) in table {
+            assert_eq!(route(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_old_prefix_watches() {
+        let Route::Resource(target) = route("/api/v1/watch/namespaces/x/pods/p") else {
+            panic!("no resource")
+        };
+        assert_eq!((target.watch_prefix, target.name.as_str()), (true, "p"));
+        assert_eq!(Verb::of(&Method::GET, &target, false), Some(Verb::Watch));
+    }
+}

@@ -1,0 +1,386 @@
+//! Label selectors: their grammar, their faults in the words clients know, and whether labels match.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// Requirements that labels must meet, all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector(Vec<Requirement>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Test {
+    Exists,
+    Absent,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Above(i64),
+    Below(i64),
+}
+
+impl LabelSelector {
+    /// Reads a selector; empty text selects everything.
+    ///
+    /// # Errors
+    /// What stands where something else should, in the words clients know.
+    pub fn read(text: &str) -> Result<Self, String> {
+        Parser { tokens: tokens(text), place: 0 }.selector().map(Self)
+    }
+
+    /// Whether it selects everything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether labels meet every requirement.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| requirement.meets(labels.get(&requirement.key)))
+    }
+}
+
+impl Requirement {
+    fn meets(&self, value: Option<&String>) -> bool {
+        match (&self.test, value) {
+            (Test::Exists, value) => value.is_some(),
+            (Test::Absent, value) => value.is_none(),
+            (Test::In(values), Some(value)) => values.contains(value),
+            (Test::NotIn(values), Some(value)) => !values.contains(value),
+            (Test::NotIn(_), None) => true,
+            (Test::Above(least), Some(value)) => value.parse().is_ok_and(|it: i64| it > *least),
+            (Test::Below(most), Some(value)) => value.parse().is_ok_and(|it: i64| it < *most),
+            (Test::In(_) | Test::Above(_) | Test::Below(_), None) => false,
+        }
+    }
+}
+
+/// A piece of a selector. Words include `in` and `notin`: only their place makes them operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Sign(&'static str),
+    End,
+}
+
+impl Token {
+    fn text(&self) -> &str {
+        match self {
+            Self::Word(word) => word,
+            Self::Sign(sign) => sign,
+            Self::End => "",
+        }
+    }
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    const SIGNS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
+    let mut found = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
+            found.push(Token::Sign(sign));
+            rest = &rest[sign.len()..];
+        } else {
+            let special = |it: char| it.is_whitespace() || "=!(),><".contains(it);
+            let end = rest.find(special).unwrap_or(rest.len());
+            found.push(Token::Word(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+        rest = rest.trim_start();
+    }
+    found.push(Token::End);
+    found
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    place: usize,
+}
+
+impl Parser {
+    fn look(&self) -> &Token {
+        self.tokens.get(self.place).unwrap_or(&Token::End)
+    }
+
+    fn take(&mut self) -> Token {
+        let token = self.look().clone();
+        self.place += 1;
+        token
+    }
+
+    fn selector(mut self) -> Result<Vec<Requirement>, String> {
+        let mut requirements = Vec::new();
+        loop {
+            match self.look() {
+                Token::Word(_) | Token::Sign("!") => {
+                    let requirement = self.requirement();
+                    requirements.push(
+                        requirement.map_err(|it| format!("unable to parse requirement: {it}"))?,
+                    );
+                    match self.take() {
+                        Token::End => break,
+                        Token::Sign(",") => match self.look() {
+                            Token::Word(_) | Token::Sign("!") => {}
+                            other => {
+                                let found = other.text();
+                                return Err(format!(
+                                    "found '{found}', expected: identifier after ','"
+                                ));
+                            }
+                        },
+                        other => {
+                            let found = other.text();
+                            return Err(format!(
+                                "found '{found}', expected: ',' or 'end of string'"
+                            ));
+                        }
+                    }
+                }
+                Token::End => break,
+                other => {
+                    let found = other.text();
+                    return Err(format!(
+                        "found '{found}', expected: !, identifier, or 'end of string'"
+                    ));
+                }
+            }
+        }
+        requirements.sort_by(|left, right| left.key.cmp(&right.key));
+        Ok(requirements)
+    }
+
+    fn requirement(&mut self) -> Result<Requirement, String> {
+        let absent = *self.look() == Token::Sign("!");
+        if absent {
+            self.take();
+        }
+        let key = match self.take() {
+            Token::Word(word) => word,
+            other => return Err(format!("found '{}', expected: identifier", other.text())),
+        };
+        check_key(&key)?;
+        if absent {
+            return Ok(Requirement { key, test: Test::Absent });
+        }
+        if matches!(self.look(), Token::End | Token::Sign(",")) {
+            return Ok(Requirement { key, test: Test::Exists });
+        }
+        let operator = self.take();
+        let test = match &operator {
+            Token::Sign("=" | "==") => Test::In(vec![self.exact_value()?]),
+            Token::Sign("!=") => Test::NotIn(vec![self.exact_value()?]),
+            Token::Sign(">") => Test::Above(self.number()?),
+            Token::Sign("<") => Test::Below(self.number()?),
+            Token::Word(word) if word == "in" => Test::In(self.values()?),
+            Token::Word(word) if word == "notin" => Test::NotIn(self.values()?),
+            other => {
+                let found = other.text();
+                return Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt"));
+            }
+        };
+        if let Test::In(values) | Test::NotIn(values) = &test {
+            for (place, value) in values.iter().enumerate() {
+                check_value(&key, place, value)?;
+            }
+        }
+        Ok(Requirement { key, test })
+    }
+
+    /// One value; nothing at all is the empty value.
+    fn exact_value(&mut self) -> Result<String, String> {
+        match self.look() {
+            Token::End | Token::Sign(",") => Ok(String::new()),
+            Token::Word(_) => Ok(self.take().text().to_owned()),
+            other => Err(format!("found '{}', expected: identifier", other.text())),
+        }
+    }
+
+    fn number(&mut self) -> Result<i64, String> {
+        let text = self.exact_value()?;
+        text.parse().map_err(|_| {
+            format!(
+                "values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be \
+                 an integer"
+            )
+        })
+    }
+
+    fn values(&mut self) -> Result<Vec<String>, String> {
+        let open = self.take();
+        if open != Token::Sign("(") {
+            return Err(format!("found '{}' expected: '('", open.text()));
+        }
+        let mut values = Vec::new();
+        loop {
+            match self.take() {
+                Token::Word(word) => {
+                    values.push(word);
+                    match self.take() {
+                        Token::Sign(",") => {}
+                        Token::Sign(")") => break,
+                        other => {
+                            return Err(format!("found '{}', expected: ',' or ')'", other.text()));
+                        }
+                    }
+                }
+                // Nothing between two signs is the empty value.
+                Token::Sign(",") => values.push(String::new()),
+                Token::Sign(")") => {
+                    values.push(String::new());
+                    break;
+                }
+                other => {
+                    let found = other.text();
+                    return Err(format!("found '{found}', expected: ',', ')' or identifier"));
+                }
+            }
+        }
+        values.sort();
+        values.dedup();
+        Ok(values)
+    }
+}
+
+static NAME: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$").ok());
+static SUBDOMAIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok()
+});
+
+fn fits(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    pattern.as_ref().is_none_or(|pattern| pattern.is_match(text))
+}
+
+fn check_key(key: &str) -> Result<(), String> {
+    let fault = |detail: &str| Err(format!("<nil>: Invalid value: {key:?}: {detail}"));
+    let name = match key.split_once('/') {
+        Some((prefix, name)) => {
+            if prefix.is_empty() {
+                return fault("prefix part must be non-empty");
+            }
+            if prefix.len() > 253 || !fits(&SUBDOMAIN, prefix) {
+                return fault(
+                    "prefix part a lowercase RFC 1123 subdomain must consist of lower case \
+                     alphanumeric characters, '-' or '.', and must start and end with an \
+                     alphanumeric character (e.g. 'example.com', regex used for validation is \
+                     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+                );
+            }
+            name
+        }
+        None => key,
+    };
+    if name.is_empty() {
+        return fault("name part must be non-empty");
+    }
+    if name.len() > 63 {
+        return fault("name part must be no more than 63 bytes");
+    }
+    if !fits(&NAME, name) {
+        return fault(
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start \
+             and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', \
+             regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        );
+    }
+    Ok(())
+}
+
+fn check_value(key: &str, place: usize, value: &str) -> Result<(), String> {
+    let fault =
+        |detail: &str| Err(format!("values[{place}][{key}]: Invalid value: {value:?}: {detail}"));
+    if value.len() > 63 {
+        return fault("must be no more than 63 bytes");
+    }
+    if !value.is_empty() && !fits(&NAME, value) {
+        return fault(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', \
+             '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  \
+             or 'my_value',  or '12345', regex used for validation is \
+             '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    // apiserver.md 9.2, scenario 35.
+    #[test]
+    fn selectors_select() {
+        let one = labels(&[("l", "1"), ("n", "5")]);
+        let none = labels(&[]);
+        let table = [
+            ("", true, true),
+            ("l", true, false),
+            ("!l", false, true),
+            ("l=1", true, false),
+            ("l == 1", true, false),
+            ("l!=1", false, true),
+            ("l in (1,2)", true, false),
+            ("l notin (1)", false, true),
+            ("l notin ()", true, true),
+            ("n>4,n<6", true, false),
+            ("n>5", false, false),
+            ("l=", false, false),
+            ("in in (a)", false, false),
+        ];
+        for (text, with, without) in table {
+            let selector = LabelSelector::read(text).unwrap();
+            assert_eq!(
+                (selector.matches(&one), selector.matches(&none)),
+                (with, without),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn faults_are_told_in_known_words() {
+        let table = [
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+            ("a===b", "unable to parse requirement: found '=', expected: identifier"),
+            ("a=b=c", "found '=', expected: ',' or 'end of string'"),
+            ("=b", "found '=', expected: !, identifier, or 'end of string'"),
+            ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            ("a,,b", "found ',', expected: identifier after ','"),
+            ("(", "found '(', expected: !, identifier, or 'end of string'"),
+            (
+                "a>5x",
+                "unable to parse requirement: values[0]: Invalid value: \"5x\": for 'Gt', 'Lt' \
+                 operators, the value must be an integer",
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(LabelSelector::read(text).unwrap_err(), expected, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_too_odd(text in "[a-z!=<>(), 1./]{0,40}") {
+            let _ = LabelSelector::read(&text);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Objects as they are stored: bytes with a place for the revision, and what is known about them.
+//!
+//! An object is serialised once. Its revision is not known then, so the bytes come in two parts and
+//! the store writes the number between them. `kind` and `apiVersion` come first, so that a list of
+//! built-in kinds, whose items omit both, and another version of a custom kind are made by cutting.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// The bytes before and after the revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Halves {
+    /// Up to the opening quote of `resourceVersion`.
+    pub head: Bytes,
+    /// From its closing quote.
+    pub tail: Bytes,
+}
+
+/// What precedes a revision in stored bytes. Only names stand before it, and names have no quotes.
+const MARK: &[u8] = b"\"resourceVersion\":\"";
+
+/// Serialises an object. Its own `resourceVersion` is left out.
+///
+/// # Panics
+/// Never: JSON trees with text keys always serialise.
+#[must_use]
+pub fn encode(object: &Value) -> Halves {
+    let empty = Map::new();
+    let fields = object.as_object().unwrap_or(&empty);
+    let metadata = fields.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut head = BytesMut::with_capacity(256);
+    head.put_slice(b"{");
+    for name in ["kind", "apiVersion"] {
+        if let Some(value) = fields.get(name) {
+            put_entry(&mut head, name, value);
+            head.put_slice(b",");
+        }
+    }
+    head.put_slice(b"\"metadata\":{");
+    for name in FIRST {
+        if let Some(value) = metadata.get(name) {
+            put_entry(&mut head, name, value);
+            head.put_slice(b",");
+        }
+    }
+    head.put_slice(MARK);
+    let mut tail = BytesMut::with_capacity(1024);
+    tail.put_slice(b"\"");
+    for (name, value) in metadata {
+        if !FIRST.contains(&name.as_str()) && name != "resourceVersion" {
+            tail.put_slice(b",");
+            put_entry(&mut tail, name, value);
+        }
+    }
+    tail.put_slice(b"}");
+    for (name, value) in fields {
+        if !matches!(name.as_str(), "kind" | "apiVersion" | "metadata") {
+            tail.put_slice(b",");
+            put_entry(&mut tail, name, value);
+        }
+    }
+    tail.put_slice(b"}");
+    Halves { head: head.freeze(), tail: tail.freeze() }
+}
+
+/// Metadata that stands before the revision.
+const FIRST: [&str; 4] = ["name", "generateName", "namespace", "uid"];
+
+fn put_entry(out: &mut BytesMut, name: &str, value: &Value) {
+    put_json(out, &Value::from(name));
+    out.put_slice(b":");
+    put_json(out, value);
+}
+
+/// Writes a tree.
+fn put_json(out: &mut BytesMut, value: &Value) {
+    serde_json::to_writer(out.writer(), value).expect("trees with text keys serialise");
+}
+
+/// The same bytes with another revision.
+#[must_use]
+pub fn restamp(bytes: &Bytes, revision: u64) -> Bytes {
+    let Some(start) = find(bytes, MARK).map(|place| place + MARK.len()) else {
+        return bytes.clone();
+    };
+    let end = start + bytes[start..].iter().position(|it| *it == b'"').unwrap_or(0);
+    let mut stamped = BytesMut::with_capacity(bytes.len() + 4);
+    stamped.put_slice(&bytes[..start]);
+    stamped.put_slice(revision.to_string().as_bytes());
+    stamped.put_slice(&bytes[end..]);
+    stamped.freeze()
+}
+
+/// The bytes without `kind` and `apiVersion`, as items of a built-in list are written; the opening
+/// brace is not part of it.
+#[must_use]
+pub fn without_kind(bytes: &Bytes) -> Bytes {
+    find(bytes, b"\"metadata\":").map_or_else(|| bytes.slice(1..), |place| bytes.slice(place..))
+}
+
+fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
+    bytes.windows(mark.len()).position(|window| window == mark)
+}
+
+/// What is known about a stored object without reading all of it, found out on first use.
+#[derive(Debug, Default)]
+pub struct Known {
+    metadata: OnceLock<Metadata>,
+    fields: OnceLock<BTreeMap<String, String>>,
+    fresh: OnceLock<(u64, Bytes)>,
+}
+
+/// The metadata that requests look at.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metadata {
+    /// The name.
+    pub name: String,
+    /// The namespace; empty at cluster scope.
+    pub namespace: String,
+    /// The identity over recreations.
+    pub uid: String,
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+    /// Who it belongs to.
+    pub owner_references: Vec<Owner>,
+    /// What must be done before it goes.
+    pub finalizers: Vec<String>,
+    /// When it was asked to go.
+    pub deletion_timestamp: Option<String>,
+}
+
+/// An owner of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    /// Its group and version.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether the owner, deleted in the foreground, waits for this object.
+    pub block_owner_deletion: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Head {
+    metadata: Metadata,
+}
+
+impl Known {
+    /// The metadata of the object with these bytes.
+    pub fn metadata(&self, bytes: &[u8]) -> &Metadata {
+        self.metadata.get_or_init(|| {
+            let head: Head = serde_json::from_slice(bytes).unwrap_or_default();
+            head.metadata
+        })
+    }
+
+    /// The values of selectable fields, made by `read` on first use.
+    pub fn fields(
+        &self,
+        read: impl FnOnce() -> BTreeMap<String, String>,
+    ) -> &BTreeMap<String, String> {
+        self.fields.get_or_init(read)
+    }
+
+    /// The bytes as the current definition of a custom kind has them, made by `read` on first use.
+    ///
+    /// `epoch` names the definition. Bytes made for an older one are made again each time: a
+    /// definition changes seldom, and the next write stores the result.
+    pub fn fresh(&self, epoch: u64, read: impl Fn() -> Bytes) -> Bytes {
+        let (known, bytes) = self.fresh.get_or_init(|| (epoch, read()));
+        if *known == epoch { bytes.clone() } else { read() }
+    }
+}
+
+/// What is made of an event once and sent to many: the line of a plain watch.
+#[derive(Debug, Default)]
+pub struct Line(OnceLock<Bytes>);
+
+impl Line {
+    /// The line, made on first use.
+    pub fn get(&self, make: impl FnOnce() -> Bytes) -> Bytes {
+        self.0.get_or_init(make).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stamped(object: &Value, revision: u64) -> Bytes {
+        let Halves { head, tail } = encode(object);
+        [&head[..], revision.to_string().as_bytes(), &tail[..]].concat().into()
+    }
+
+    fn object() -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Thing",
+            "metadata": {
+                "labels": { "resourceVersion": "x" }, "name": "a", "uid": "u",
+                "resourceVersion": "3", "annotations": { "a": "\"resourceVersion\":\"7\"" },
+            },
+            "spec": { "resourceVersion": "4" },
+        })
+    }
+
+    #[test]
+    fn bytes_read_back_as_the_object_with_its_revision() {
+        let mut expected = object();
+        expected["metadata"]["resourceVersion"] = json!("12");
+        let read: Value = serde_json::from_slice(&stamped(&object(), 12)).unwrap();
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn another_revision_replaces_only_the_revision() {
+        let bytes = stamped(&object(), 12);
+        assert_eq!(restamp(&bytes, 1234), stamped(&object(), 1234));
+    }
+
+    #[test]
+    fn an_item_of_a_list_lacks_its_kind() {
+        let bytes = stamped(&object(), 12);
+        let item = [b"{", &without_kind(&bytes)[..]].concat();
+        let mut expected: Value = serde_json::from_slice(&bytes).unwrap();
+        let fields = expected.as_object_mut().unwrap();
+        fields.shift_remove("kind");
+        fields.shift_remove("apiVersion");
+        assert_eq!(serde_json::from_slice::<Value>(&item).unwrap(), expected);
+    }
+
+    #[test]
+    fn metadata_is_known_without_the_rest() {
+        let known = Known::default();
+        let metadata = known.metadata(&stamped(&object(), 12));
+        assert_eq!((metadata.name.as_str(), metadata.uid.as_str()), ("a", "u"));
+        assert_eq!(metadata.labels["resourceVersion"], "x");
+    }
+}
