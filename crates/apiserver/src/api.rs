@@ -1,0 +1,240 @@
+//! The server: what it holds, and the way from a request to its handler.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use gantry_process::clock::Clock;
+use gantry_store::Store;
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Caller;
+use crate::answer::{self, Style};
+use crate::body::Body;
+use crate::collect::Collector;
+use crate::definitions::Definitions;
+use crate::janitor::Janitor;
+use crate::negotiate::{self, Format};
+use crate::query::{Query, decode, duration_millis};
+use crate::resource::{Lookup, Registry, Resource};
+use crate::route::{Route, Target, Verb, route};
+use crate::status::Refusal;
+use crate::stored::{Known, Line};
+use crate::{access, documents};
+
+/// The store as this server uses it.
+pub(crate) type Shelf = Store<Known, Line>;
+/// A stored object.
+pub(crate) type Entry = gantry_store::Entry<Known>;
+
+/// The server. Cheap to clone; all clones are one server.
+#[derive(Clone, Debug)]
+pub struct Api(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Shelf,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) definitions: Definitions,
+    pub(crate) collector: Collector,
+    pub(crate) janitor: Janitor,
+    pub(crate) clock: Clock,
+    pub(crate) stop: CancellationToken,
+    pub(crate) settings: Settings,
+    pub(crate) addresses: crate::addresses::Addresses,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// What a server is told when it starts.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where clients reach it, as discovery says it: `127.0.0.1:6443`.
+    pub address: String,
+    /// The version of this program, for `/version`.
+    pub version: String,
+    /// The authority that signed the server's certificate, in PEM; namespaces get a copy.
+    pub authority: String,
+}
+
+/// One request about a resource, read so far that handlers need not look at headers again.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) target: Target,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) caller: Caller,
+    pub(crate) format: Format,
+    pub(crate) style: Style,
+    pub(crate) now: Timestamp,
+    pub(crate) extensions: http::Extensions,
+}
+
+impl Ask {
+    /// Who writes, as managed fields name it.
+    pub(crate) fn manager(&self, named: &str) -> String {
+        if !named.is_empty() {
+            return named.to_owned();
+        }
+        let agent = self.headers.get(USER_AGENT).and_then(|value| value.to_str().ok());
+        let agent = agent.unwrap_or_default().split('/').next().unwrap_or_default();
+        let printable: String = agent.chars().filter(|it| !it.is_control()).take(128).collect();
+        if printable.is_empty() { "unknown".to_owned() } else { printable }
+    }
+
+    /// The refusal of an object that is not there.
+    pub(crate) fn not_found(&self) -> Refusal {
+        let Self { resource, target, .. } = self;
+        Refusal::not_found(&resource.group, &resource.plural, &target.name)
+    }
+}
+
+impl Api {
+    /// Answers a request whose body was read.
+    pub async fn handle(&self, request: Request<Bytes>, caller: Option<Caller>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let style = style(&parts.headers, parts.uri.query());
+        let audit = audit_id(&parts.headers);
+        let mut response = match self.dispatch(parts, body, caller, style).await {
+            Ok(response) => response,
+            Err(refusal) => answer::refusal(&refusal, style),
+        };
+        response.headers_mut().insert("audit-id", audit);
+        response
+    }
+
+    /// What is served now.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.0.registry.load_full()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    async fn dispatch(
+        &self,
+        parts: http::request::Parts,
+        body: Bytes,
+        caller: Option<Caller>,
+        style: Style,
+    ) -> Result<Response<Body>, Refusal> {
+        let path = decode(parts.uri.path(), false);
+        let query = Query::read(parts.uri.query());
+        let caller = caller.ok_or_else(Refusal::unauthorized)?;
+        let route = route(&path);
+        let target = match route {
+            Route::Resource(target) => target,
+            other => {
+                access::check_path(&caller, &parts.method, &path)?;
+                return documents::answer(self, &other, &parts, style);
+            }
+        };
+        access::check_resource(&caller, &parts.method, &target, &query)?;
+        if let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) {
+            duration_millis(text).map_err(|fault| {
+                let words = "invalid timeout specified in the request URL - ";
+                Refusal::bad_request(format!("{words}{fault}"))
+            })?;
+        }
+        if matches!(target.name.as_str(), "." | "..") {
+            let name = &target.name;
+            let words = format!("Name parameter invalid: \"{name}\": may not be '{name}'");
+            return Err(Refusal::bad_request(words));
+        }
+        let registry = self.registry();
+        let resource = match registry.find(&target.group, &target.version, &target.resource) {
+            Lookup::Found(resource) => Arc::clone(resource),
+            Lookup::NotInGroup => return Err(Refusal::unknown_resource()),
+            Lookup::NoGroup => return Ok(answer::no_page()),
+        };
+        let watch = query.flag("watch").unwrap_or(false);
+        let verb = Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
+        check_place(&resource, &target, verb)?;
+        let format = negotiate::format(&parts.headers)?;
+        let ask = Ask {
+            resource,
+            target,
+            query,
+            headers: parts.headers,
+            body,
+            caller,
+            style: Style { encoding: format.encoding, pretty: style.pretty },
+            format,
+            now: self.now(),
+            extensions: parts.extensions,
+        };
+        self.serve(verb, ask).await
+    }
+
+    /// Hands a request to the one who knows.
+    async fn serve(&self, verb: Verb, ask: Ask) -> Result<Response<Body>, Refusal> {
+        if !ask.target.subresource.is_empty() {
+            return Box::pin(self.part(verb, ask)).await;
+        }
+        match verb {
+            Verb::Get => self.get(&ask),
+            Verb::List => self.list(ask).await,
+            Verb::Watch => self.watch(ask).await,
+            Verb::Create => Box::pin(self.create(ask)).await,
+            Verb::Update => Box::pin(self.update(ask)).await,
+            Verb::Patch => Box::pin(self.patch(ask)).await,
+            Verb::Delete => Box::pin(self.delete(ask)).await,
+            Verb::DeleteCollection => Box::pin(self.delete_collection(ask)).await,
+        }
+    }
+}
+
+/// Whether the resource can be asked this, at this place.
+fn check_place(resource: &Resource, target: &Target, verb: Verb) -> Result<(), Refusal> {
+    if !resource.namespaced && !target.namespace.is_empty() {
+        return Err(Refusal::unknown_resource());
+    }
+    // One object needs its namespace; without one the path names nothing.
+    let whole = target.namespace.is_empty() && resource.namespaced;
+    if whole && !target.name.is_empty() {
+        return Err(Refusal::unknown_resource());
+    }
+    if !target.subresource.is_empty() {
+        return Ok(());
+    }
+    let named = !target.name.is_empty();
+    let fits = match verb {
+        Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => named,
+        Verb::List | Verb::DeleteCollection => !named,
+        Verb::Create => !named && !whole,
+        Verb::Watch => true,
+    };
+    if fits && resource.has_verb(verb.word()) { Ok(()) } else { Err(Refusal::method_not_allowed()) }
+}
+
+/// How documents are written for this caller before more is known.
+fn style(headers: &HeaderMap, query: Option<&str>) -> Style {
+    let asked = Query::read(query).flag("pretty");
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let person = ["curl/", "Wget/", "Mozilla/"].iter().any(|it| agent.starts_with(it));
+    let encoding = negotiate::format(headers).map_or(negotiate::Encoding::Json, |it| it.encoding);
+    Style { encoding, pretty: asked.unwrap_or(person) }
+}
+
+/// The caller's own id of the request, or a new one.
+fn audit_id(headers: &HeaderMap) -> HeaderValue {
+    let own = headers.get("audit-id").filter(|value| !value.is_empty() && value.len() <= 64);
+    own.cloned().unwrap_or_else(|| {
+        HeaderValue::from_str(&crate::names::uid()).unwrap_or(HeaderValue::from_static("-"))
+    })
+}
+
+/// The methods that change nothing.
+#[must_use]
+pub fn only_reads(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}

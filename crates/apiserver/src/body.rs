@@ -1,0 +1,132 @@
+//! Bodies of answers: whole, in chunks that are made as they are read, or as long as a watch lasts.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Frame;
+
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A body that is there already.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// How much is gathered before it is sent.
+///
+/// One frame per object would cost a system call each; much more would hold a large list in memory
+/// for every slow reader.
+const CHUNK: usize = 64 * 1024;
+
+/// A body whose pieces are made as the client reads it.
+pub fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
+    Pieces { pieces }.boxed_unsync()
+}
+
+struct Pieces<Source> {
+    pieces: Source,
+}
+
+impl<Source: Iterator<Item = Bytes> + Unpin> hyper::body::Body for Pieces<Source> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let mut chunk = BytesMut::new();
+        while chunk.len() < CHUNK {
+            let Some(piece) = self.pieces.next() else { break };
+            chunk.extend_from_slice(&piece);
+        }
+        let frame = (!chunk.is_empty()).then(|| Ok(Frame::data(chunk.freeze())));
+        Poll::Ready(frame)
+    }
+}
+
+/// A body that goes on as long as `step` gives more.
+///
+/// Nothing is made ahead: while the client does not read, `step` is not called, so a slow client
+/// costs no memory. Dropping the body drops the step that waits.
+pub fn unfold<State, Step, Made>(state: State, step: Step) -> Body
+where
+    State: Send + 'static,
+    Step: FnMut(State) -> Made + Send + Unpin + 'static,
+    Made: Future<Output = Option<(Bytes, State)>> + Send + 'static,
+{
+    Unfold { idle: Some(state), step, waiting: None }.boxed_unsync()
+}
+
+struct Unfold<State, Step, Made> {
+    idle: Option<State>,
+    step: Step,
+    waiting: Option<Pin<Box<Made>>>,
+}
+
+impl<State, Step, Made> Unpin for Unfold<State, Step, Made> {}
+
+impl<State, Step, Made> hyper::body::Body for Unfold<State, Step, Made>
+where
+    Step: FnMut(State) -> Made,
+    Made: Future<Output = Option<(Bytes, State)>>,
+{
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if let Some(state) = self.idle.take() {
+            let made = (self.step)(state);
+            self.waiting = Some(Box::pin(made));
+        }
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(None) };
+        match waiting.as_mut().poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => {
+                self.waiting = None;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some((bytes, state))) => {
+                self.waiting = None;
+                self.idle = Some(state);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn pieces_come_in_large_frames() {
+        let piece = Bytes::from(vec![b'x'; 1000]);
+        let body = pieces(std::iter::repeat_n(piece, 200));
+        let mut body = body;
+        let mut sizes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            sizes.push(frame.unwrap().into_data().unwrap().len());
+        }
+        assert_eq!(sizes.iter().sum::<usize>(), 200_000);
+        assert_eq!(sizes.len(), 4, "64 KiB each but the last");
+    }
+
+    #[tokio::test]
+    async fn an_unfolded_body_ends_when_the_step_says_so() {
+        let body = unfold(3_u8, |left| async move {
+            (left > 0).then(|| (Bytes::from(left.to_string()), left - 1))
+        });
+        let all = body.collect().await.unwrap().to_bytes();
+        assert_eq!(&all[..], b"321");
+    }
+}

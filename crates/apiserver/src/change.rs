@@ -1,0 +1,346 @@
+//! Requests that make or change an object: create, update, patch.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use gantry_patch::ownership;
+use gantry_schema::Invalid;
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::api::{Api, Ask};
+use crate::body::Body;
+use crate::decode;
+use crate::negotiate::{self, Content, PatchType};
+use crate::query::{FieldValidation, WriteOptions};
+use crate::render::{self, Rendering};
+use crate::resource::Resource;
+use crate::rules::Part;
+use crate::status::{Cause, Refusal};
+use crate::write::{Changed, Write, Written, meta, namespace_mismatch};
+
+impl Api {
+    /// `POST` to a collection.
+    pub(crate) async fn create(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        if let Some(answer) = self.review(&ask).await? {
+            return Ok(answer);
+        }
+        let options = WriteOptions::read(&ask.query, "CreateOptions")?;
+        let mut write = Write::of(&ask, &options);
+        let decoded = decode::body(&ask, options.validation)?;
+        write.warnings = decoded.warnings;
+        let mut object = decoded.object;
+        own(&write, None, &mut object)?;
+        let written = self.insert(&mut write, object).await?;
+        respond(&ask, &write, StatusCode::CREATED, &written)
+    }
+
+    /// `PUT` of an object.
+    pub(crate) async fn update(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        self.update_part(ask, Part::Whole).await
+    }
+
+    /// `PUT` of an object or a part of it that has the same kind.
+    pub(crate) async fn update_part(&self, ask: Ask, part: Part) -> Result<Response<Body>, Refusal> {
+        let options = WriteOptions::read(&ask.query, "UpdateOptions")?;
+        let mut write = Write::of(&ask, &options);
+        write.part = part;
+        let decoded = decode::body(&ask, options.validation)?;
+        check_names(&ask, &decoded.object)?;
+        let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
+        if known.is_none() && part == Part::Whole && ask.resource.creates_on_update() {
+            let mut object = decoded.object;
+            own(&write, None, &mut object)?;
+            write.warnings = decoded.warnings;
+            let written = self.insert(&mut write, object).await?;
+            return respond(&ask, &write, StatusCode::CREATED, &written);
+        }
+        let written = self
+            .modify(&mut write, |_, write, live| {
+                let mut object = decoded.object.clone();
+                check_uid(write, live, &object)?;
+                own(write, Some(live), &mut object)?;
+                Ok(Changed { object, warnings: decoded.warnings.clone() })
+            })
+            .await?;
+        respond(&ask, &write, StatusCode::OK, &written)
+    }
+
+    /// `PATCH` of an object.
+    pub(crate) async fn patch(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        self.patch_part(ask, Part::Whole).await
+    }
+
+    /// `PATCH` of an object or a part of it that has the same kind.
+    pub(crate) async fn patch_part(&self, ask: Ask, part: Part) -> Result<Response<Body>, Refusal> {
+        let kind = negotiate::patch_type(&ask.headers, ask.resource.custom().is_some())?;
+        let options = patch_options(&ask, kind)?;
+        let mut write = Write::of(&ask, &options);
+        write.part = part;
+        if kind == PatchType::Apply {
+            return self.apply(ask, write, &options).await;
+        }
+        let patch = Patch::read(kind, &ask.body, options.validation)?;
+        let written = self
+            .modify(&mut write, |_, write, live| {
+                let patched = patch.apply(&write.resource, live)?;
+                let mut changed = patch.decode(write, patched, options.validation)?;
+                check_names_unchanged(write, &changed.object)?;
+                own(write, Some(live), &mut changed.object)?;
+                Ok(changed)
+            })
+            .await?;
+        respond(&ask, &write, StatusCode::OK, &written)
+    }
+
+    /// Server-side apply.
+    async fn apply(
+        &self,
+        ask: Ask,
+        mut write: Write,
+        options: &WriteOptions,
+    ) -> Result<Response<Body>, Refusal> {
+        let (config, duplicates) = decode::tree(Content::Yaml, &ask.body, &ask.resource.kind)
+            .map_err(|refusal| {
+                Refusal::bad_request(format!("error decoding YAML: {}", refusal.message))
+            })?;
+        let validation = options.validation;
+        if validation == FieldValidation::Strict && !duplicates.is_empty() {
+            let problems: Vec<String> =
+                duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+            return Err(Refusal::bad_request(format!(
+                "error strict decoding YAML: {}",
+                problems.join(", ")
+            )));
+        }
+        check_config(&ask, &config)?;
+        let force = options.force.unwrap_or(false);
+        let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
+        if known.is_none() && write.part == Part::Whole {
+            let mut object = owned_by_apply(&write, None, &config, force)?;
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.shift_remove("resourceVersion");
+            }
+            let (mut object, _) = write.resource.clean(object)?;
+            write.resource.default(&mut object);
+            let written = self.insert(&mut write, object).await?;
+            return respond(&ask, &write, StatusCode::CREATED, &written);
+        }
+        let written = self
+            .modify(&mut write, |_, write, live| {
+                let object = owned_by_apply(write, Some(live), &config, force)?;
+                let (mut object, _) = write.resource.clean(object)?;
+                write.resource.default(&mut object);
+                Ok(Changed::to(object))
+            })
+            .await?;
+        respond(&ask, &write, StatusCode::OK, &written)
+    }
+}
+
+/// Answers with what was written.
+pub(crate) fn respond(
+    ask: &Ask,
+    write: &Write,
+    status: StatusCode,
+    written: &Written,
+) -> Result<Response<Body>, Refusal> {
+    let rendering = match written {
+        Written::Stored(entry) => Rendering::Entry(entry),
+        Written::Gone(tree) => Rendering::Tree(tree),
+    };
+    let mut response = render::object(ask, status, &rendering)?;
+    answer::warn(&mut response, &write.warnings);
+    Ok(response)
+}
+
+/// Records who said which field.
+pub(crate) fn own(write: &Write, live: Option<&Value>, object: &mut Value) -> Result<(), Refusal> {
+    write.resource.own(write, live, object).map_err(|fault| Refusal::failure(fault.to_string()))
+}
+
+fn owned_by_apply(
+    write: &Write,
+    live: Option<&Value>,
+    config: &Value,
+    force: bool,
+) -> Result<Value, Refusal> {
+    write.resource.apply(write, live, config, force).map_err(|fault| match fault {
+        ownership::ApplyError::Conflict(conflicts) => {
+            let causes = conflicts.causes().map(|(message, field)| Cause {
+                reason: "FieldManagerConflict".to_owned(),
+                message,
+                field,
+            });
+            Refusal::apply_conflict(conflicts.message(), causes.collect())
+        }
+        other => Refusal::failure(other.to_string()),
+    })
+}
+
+/// The options of a patch; `force` belongs to apply, and apply must say who applies.
+fn patch_options(ask: &Ask, kind: PatchType) -> Result<WriteOptions, Refusal> {
+    let options = WriteOptions::read(&ask.query, "PatchOptions")?;
+    let mut faults = Vec::new();
+    if kind == PatchType::Apply {
+        if options.manager.is_empty() {
+            faults.push(Invalid::required("fieldManager", "is required for apply patch"));
+        }
+    } else if options.force.is_some() {
+        faults.push(Invalid::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if faults.is_empty() { Ok(options) } else { Err(Refusal::invalid_options("PatchOptions", &faults)) }
+}
+
+/// A replaced object must be the one in the path.
+fn check_names(ask: &Ask, object: &Value) -> Result<(), Refusal> {
+    let (name, namespace) = (meta(object, "name"), meta(object, "namespace"));
+    let wanted = &ask.target.name;
+    if name.is_empty() {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({wanted} based on URL) was undeterminable: name must be \
+             provided"
+        )));
+    }
+    if name != wanted {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    if ask.resource.namespaced && !namespace.is_empty() && namespace != ask.target.namespace {
+        return Err(namespace_mismatch());
+    }
+    Ok(())
+}
+
+/// A patch changes an object, not its place.
+fn check_names_unchanged(write: &Write, object: &Value) -> Result<(), Refusal> {
+    let name = meta(object, "name");
+    if name != write.name {
+        let wanted = &write.name;
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    if write.resource.namespaced && meta(object, "namespace") != write.namespace {
+        return Err(namespace_mismatch());
+    }
+    Ok(())
+}
+
+/// A replaced object with another identity was meant for another object.
+fn check_uid(write: &Write, live: &Value, object: &Value) -> Result<(), Refusal> {
+    let (known, said) = (meta(live, "uid"), meta(object, "uid"));
+    if said.is_empty() || said == known {
+        return Ok(());
+    }
+    let Resource { group, plural, space, .. } = &*write.resource;
+    let key = write.resource.key(&write.namespace, &write.name);
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{space}/{key}, ResourceVersion: 0, \
+         AdditionalErrorMsg: Precondition failed: UID in precondition: {said}, UID in object meta: \
+         {known}"
+    );
+    Err(Refusal::conflict(group, plural, &write.name, &why))
+}
+
+/// What apply asks of a configuration before it is looked at.
+fn check_config(ask: &Ask, config: &Value) -> Result<(), Refusal> {
+    let text = |name: &str| config[name].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let expected = ask.resource.api_version();
+    if version != expected || kind != ask.resource.kind {
+        let (group, plain) = version.split_once('/').unwrap_or(("", version));
+        let gv = if group.is_empty() { format!("/{plain}") } else { format!("{group}/{plain}") };
+        let gv = if version.is_empty() { "/".to_owned() } else { gv };
+        return Err(Refusal::bad_request(format!("invalid object type: {gv}, Kind={kind}")));
+    }
+    let name = meta(config, "name");
+    let wanted = &ask.target.name;
+    if !name.is_empty() && name != wanted {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    let namespace = meta(config, "namespace");
+    if ask.resource.namespaced && !namespace.is_empty() && namespace != ask.target.namespace {
+        return Err(namespace_mismatch());
+    }
+    Ok(())
+}
+
+/// A patch that is no configuration.
+#[derive(Debug)]
+struct Patch {
+    kind: PatchType,
+    document: Value,
+    duplicates: Vec<String>,
+    text: String,
+}
+
+impl Patch {
+    fn read(kind: PatchType, body: &Bytes, validation: FieldValidation) -> Result<Self, Refusal> {
+        let (document, duplicates) = gantry_schema::json::read_json(body).map_err(|fault| {
+            Refusal::bad_request(format!("error decoding patch: {fault}"))
+        })?;
+        let text = String::from_utf8_lossy(body).into_owned();
+        let _ = validation;
+        Ok(Self { kind, document, duplicates, text })
+    }
+
+    fn apply(&self, resource: &Arc<Resource>, live: &Value) -> Result<Value, Refusal> {
+        match self.kind {
+            PatchType::Json => {
+                gantry_patch::json_patch(live, &self.document).map_err(refused_patch)
+            }
+            PatchType::Merge => {
+                gantry_patch::merge_patch(live, &self.document).map_err(refused_patch)
+            }
+            PatchType::Strategic => {
+                let schema = resource.schema();
+                gantry_patch::strategic::apply(&schema, live, &self.document)
+                    .map_err(|fault| resource.strategic_refusal(&fault))
+            }
+            PatchType::Apply => Ok(live.clone()),
+        }
+    }
+
+    /// The patched tree as an object of the kind, with what is wrong in it said as for a patch.
+    fn decode(
+        &self,
+        write: &Write,
+        patched: Value,
+        validation: FieldValidation,
+    ) -> Result<Changed, Refusal> {
+        let resource = &write.resource;
+        let shown = patched.to_string();
+        let (mut object, unknown) = resource.clean_patched(patched)?;
+        let mut problems: Vec<String> =
+            self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+        problems.extend(gantry_patch::unknown_patch_fields(&self.document));
+        problems.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
+        let warnings = match validation {
+            FieldValidation::Ignore => Vec::new(),
+            FieldValidation::Warn => problems,
+            FieldValidation::Strict if problems.is_empty() => problems,
+            FieldValidation::Strict => {
+                let shown = if self.duplicates.is_empty() { &shown } else { &self.text };
+                let detail = format!("strict decoding error: {}", problems.join(", "));
+                let fault = Invalid::value("patch", &json!(shown), &detail);
+                return Err(Refusal::invalid("", "", "", &[fault]));
+            }
+        };
+        resource.default(&mut object);
+        Ok(Changed { object, warnings })
+    }
+}
+
+fn refused_patch(fault: gantry_patch::PatchError) -> Refusal {
+    use gantry_patch::PatchError;
+    match fault {
+        PatchError::Unreadable(words) => Refusal::bad_request(words),
+        PatchError::TooLarge(words) => Refusal::too_large(words),
+        PatchError::Inapplicable(_) => Refusal::unprocessable(),
+    }
+}

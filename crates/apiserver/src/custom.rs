@@ -1,0 +1,225 @@
+//! Custom kinds: what a definition says, ready for use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gantry_kinds::print::CustomColumns;
+use gantry_schema::Schema;
+use serde_json::Value;
+
+use crate::discovery::storage_version_hash;
+use crate::resource::{Nature, Resource, Subresource};
+use crate::rules::Rules;
+use crate::scale;
+
+/// One served version of a custom kind.
+#[derive(Debug)]
+pub struct Custom {
+    /// The name of its definition.
+    pub definition: String,
+    /// Names this state of the definition; objects that were read under it need not be again.
+    pub epoch: u64,
+    /// The schema of this version.
+    pub schema: Arc<Schema>,
+    /// The schema of the version that is stored.
+    pub storage: Arc<Schema>,
+    /// The version that is stored, as `group/version`.
+    pub storage_version: String,
+    /// Its rules in the expression language, compiled.
+    pub rules: Rules,
+    /// Its columns.
+    pub columns: CustomColumns,
+    /// Whether its status is a part of its own.
+    pub has_status: bool,
+    /// Where it keeps its size.
+    pub scale: Option<Scale>,
+    /// The fields by which it can be selected: dotted paths.
+    pub selectable: Vec<String>,
+    /// What is said to everyone who uses this version.
+    pub deprecation: Option<String>,
+    /// The definition is going, so nothing new is taken.
+    pub terminating: bool,
+    /// Objects are converted by someone else.
+    pub converts_by_webhook: bool,
+}
+
+/// Where a custom kind keeps its size.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// The wanted number.
+    pub spec_path: String,
+    /// The present number.
+    pub status_path: String,
+    /// The selector, as text.
+    pub selector_path: Option<String>,
+}
+
+impl Custom {
+    /// The values of the fields by which an object can be selected.
+    #[must_use]
+    pub fn selectable_values(&self, object: &Value) -> BTreeMap<String, String> {
+        let values = self.selectable.iter().map(|path| {
+            let value = scale::at(object, path).map_or_else(String::new, |value| match value {
+                Value::String(text) => text.clone(),
+                Value::Null => String::new(),
+                other => other.to_string(),
+            });
+            (path.trim_start_matches('.').to_owned(), value)
+        });
+        values.collect()
+    }
+}
+
+/// Why a definition cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum DefinitionError {
+    /// A schema cannot be compiled.
+    #[error("the schema of version {version} cannot be used")]
+    Schema {
+        /// The version.
+        version: String,
+        /// What is wrong with it.
+        #[source]
+        source: gantry_schema::CompileError,
+    },
+    /// There is no stored version.
+    #[error("no version is stored")]
+    NoStorage,
+}
+
+/// The served versions of a definition.
+///
+/// # Errors
+/// A schema that cannot be compiled; definitions are checked when they are written, so this means
+/// that an older program took what this one does not.
+pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, DefinitionError> {
+    let spec = &definition["spec"];
+    let names = &definition["status"]["acceptedNames"];
+    let group = text(&spec["group"]);
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let stored = versions.iter().find(|it| it["storage"] == true).ok_or(DefinitionError::NoStorage)?;
+    let storage = compile(stored)?;
+    let storage_version = format!("{group}/{}", text(&stored["name"]));
+    let terminating = definition["metadata"]["deletionTimestamp"].is_string();
+    let mut resources = Vec::new();
+    for version in versions.iter().filter(|it| it["served"] == true) {
+        let name = text(&version["name"]);
+        let kind = text(&names["kind"]);
+        let schema = if version["name"] == stored["name"] {
+            Arc::clone(&storage)
+        } else {
+            compile(version)?
+        };
+        let parts = &version["subresources"];
+        let custom = Custom {
+            definition: text(&definition["metadata"]["name"]),
+            epoch,
+            rules: Rules::compile(&schema),
+            schema,
+            storage: Arc::clone(&storage),
+            storage_version: storage_version.clone(),
+            columns: columns(version),
+            has_status: parts.get("status").is_some(),
+            scale: parts.get("scale").map(|scale| Scale {
+                spec_path: text(&scale["specReplicasPath"]),
+                status_path: text(&scale["statusReplicasPath"]),
+                selector_path: scale["labelSelectorPath"].as_str().map(str::to_owned),
+            }),
+            selectable: list(&version["selectableFields"], "jsonPath"),
+            deprecation: deprecation(version, &group, &name, &kind),
+            terminating,
+            converts_by_webhook: spec["conversion"]["strategy"] == "Webhook",
+        };
+        resources.push(Arc::new(Resource {
+            space: format!("{}.{group}", text(&names["plural"])),
+            plural: text(&names["plural"]),
+            singular: text(&names["singular"]),
+            list_kind: text(&names["listKind"]),
+            namespaced: spec["scope"] == "Namespaced",
+            short_names: texts(&names["shortNames"]),
+            categories: texts(&names["categories"]),
+            verbs: verbs(terminating),
+            subresources: subresources(&custom, &kind),
+            storage_version_hash: storage_version_hash(
+                &group,
+                &text(&stored["name"]),
+                &kind,
+            ),
+            group: group.clone(),
+            version: name,
+            kind,
+            nature: Nature::Custom(Arc::new(custom)),
+        }));
+    }
+    Ok(resources)
+}
+
+fn compile(version: &Value) -> Result<Arc<Schema>, DefinitionError> {
+    let schema = &version["schema"]["openAPIV3Schema"];
+    let compiled = gantry_schema::compile(schema).map_err(|source| DefinitionError::Schema {
+        version: text(&version["name"]),
+        source,
+    })?;
+    Ok(Arc::new(compiled))
+}
+
+fn columns(version: &Value) -> CustomColumns {
+    let declared = &version["additionalPrinterColumns"];
+    CustomColumns::compile(declared).unwrap_or_else(|fault| {
+        // Paths are checked when a definition is written.
+        tracing::warn!(%fault, "columns of a definition cannot be used");
+        CustomColumns::default()
+    })
+}
+
+/// Nothing is created under a definition that is going.
+fn verbs(terminating: bool) -> Vec<String> {
+    let all = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    let going = ["delete", "deletecollection", "get", "list", "watch"];
+    let verbs = if terminating { &going[..] } else { &all[..] };
+    verbs.iter().map(|it| (*it).to_owned()).collect()
+}
+
+fn subresources(custom: &Custom, kind: &str) -> Vec<Subresource> {
+    let verbs = || ["get", "patch", "update"].map(str::to_owned).to_vec();
+    let mut parts = Vec::new();
+    if custom.has_status {
+        parts.push(Subresource {
+            name: "status".to_owned(),
+            group: String::new(),
+            version: String::new(),
+            kind: kind.to_owned(),
+            verbs: verbs(),
+        });
+    }
+    if custom.scale.is_some() {
+        parts.push(Subresource {
+            name: "scale".to_owned(),
+            group: "autoscaling".to_owned(),
+            version: "v1".to_owned(),
+            kind: "Scale".to_owned(),
+            verbs: verbs(),
+        });
+    }
+    parts
+}
+
+fn deprecation(version: &Value, group: &str, name: &str, kind: &str) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    let own = version["deprecationWarning"].as_str().map(str::to_owned);
+    Some(own.unwrap_or_else(|| format!("{group}/{name} {kind} is deprecated")))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(text).collect()
+}
+
+fn list(value: &Value, name: &str) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(|it| text(&it[name])).collect()
+}

@@ -1,0 +1,187 @@
+//! From a body to an object of the kind that is asked for.
+
+use bytes::Bytes;
+use gantry_schema::json::read_json;
+use serde_json::{Value, json};
+
+use crate::api::Ask;
+use crate::negotiate::{self, Content};
+use crate::query::FieldValidation;
+use crate::resource::{Nature, Resource};
+use crate::status::Refusal;
+
+/// An object as a caller sent it: of the right kind, without fields the kind does not have.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// The object, defaulted.
+    pub(crate) object: Value,
+    /// What the caller should know about it.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads the body of a request that creates or replaces an object.
+pub(crate) fn body(ask: &Ask, validation: FieldValidation) -> Result<Decoded, Refusal> {
+    let resource = &ask.resource;
+    let content = negotiate::content(&ask.headers, resource.custom().is_some())?;
+    let (tree, duplicates) = tree(content, &ask.body, &resource.kind)?;
+    object(resource, tree, &duplicates, validation)
+}
+
+/// Reads any body as a tree; also the paths of fields that were given twice.
+pub(crate) fn tree(
+    content: Content,
+    body: &Bytes,
+    kind: &str,
+) -> Result<(Value, Vec<String>), Refusal> {
+    let unrecognised = |why: &str| {
+        let shown = String::from_utf8_lossy(&body[..body.len().min(1024)]);
+        Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): couldn't get \
+             version/kind; json parse error: {why} ({shown})"
+        ))
+    };
+    match content {
+        Content::Json => read_json(body).map_err(|fault| unrecognised(&fault.to_string())),
+        Content::Yaml => {
+            let text = std::str::from_utf8(body).map_err(|_| unrecognised("invalid UTF-8"))?;
+            let documents = gantry_api::yaml::read(text)
+                .map_err(|fault| Refusal::bad_request(format!("yaml: {fault}")))?;
+            match documents.as_slice() {
+                [one] => Ok((one.to_json(), Vec::new())),
+                [] => Ok((json!({}), Vec::new())),
+                more => {
+                    let count = more.len();
+                    let words = format!("the body has {count} YAML documents; send one at a time");
+                    Err(Refusal::bad_request(words))
+                }
+            }
+        }
+        Content::Protobuf => {
+            let decoded = gantry_builtin::protobuf::decode(body)
+                .map_err(|fault| Refusal::bad_request(fault.to_string()))?;
+            Ok((decoded.object, Vec::new()))
+        }
+    }
+}
+
+/// Turns a tree into an object of the resource's kind.
+pub(crate) fn object(
+    resource: &Resource,
+    mut tree: Value,
+    duplicates: &[String],
+    validation: FieldValidation,
+) -> Result<Decoded, Refusal> {
+    check_kind(resource, &mut tree)?;
+    let (mut object, unknown) = resource.clean(tree)?;
+    let problems: Vec<String> = unknown
+        .iter()
+        .map(|path| format!("unknown field \"{path}\""))
+        .chain(duplicates.iter().map(|path| format!("duplicate field \"{path}\"")))
+        .collect();
+    let warnings = match validation {
+        FieldValidation::Ignore => Vec::new(),
+        FieldValidation::Warn => problems,
+        FieldValidation::Strict if problems.is_empty() => problems,
+        FieldValidation::Strict => {
+            let problems = problems.join(", ");
+            return Err(Refusal::bad_request(strict_fault(resource, &problems)));
+        }
+    };
+    resource.default(&mut object);
+    Ok(Decoded { object, warnings })
+}
+
+fn strict_fault(resource: &Resource, problems: &str) -> String {
+    let Resource { kind, .. } = resource;
+    match &resource.nature {
+        Nature::Builtin(_) => format!(
+            "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: \
+             {problems}",
+            resource.version
+        ),
+        Nature::Custom(_) => format!("strict decoding error: {problems}"),
+    }
+}
+
+/// Whether the body is about this kind. Built-in kinds may leave that to the path.
+fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
+    let shown = tree.to_string();
+    let expected = resource.api_version();
+    let Some(fields) = tree.as_object_mut() else {
+        let words = format!("the object provided is unrecognized (must be of type {}): couldn't \
+             get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
+             struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
+             \"json:\\\"kind,omitempty\\\"\" }} ({})", resource.kind, json_type(tree), hex_start(&shown));
+        return Err(Refusal::bad_request(words));
+    };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (kind, version) = (text("kind"), text("apiVersion"));
+    match &resource.nature {
+        Nature::Builtin(_) => {
+            let fault = |version: &str, why: String| {
+                let wanted = &resource.kind;
+                Err(Refusal::bad_request(format!(
+                    "{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}",
+                )))
+            };
+            if !version.is_empty() && version != expected {
+                let kind = if kind.is_empty() { &resource.kind } else { &kind };
+                let why = format!(
+                    "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+                     \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\""
+                );
+                let version = version.rsplit('/').next().unwrap_or_default().to_owned();
+                return fault(&version, why);
+            }
+            if !kind.is_empty() && kind != resource.kind {
+                let package = if resource.group.is_empty() { "core" } else { &resource.group };
+                let package = package.split('.').next().unwrap_or_default();
+                let (wanted, version) = (&resource.kind, &resource.version);
+                let why = format!(
+                    "converting ({version}.{kind}) to ({package}.{wanted}): unknown conversion"
+                );
+                return fault(version, why);
+            }
+            fields.insert("kind".to_owned(), json!(resource.kind));
+            fields.insert("apiVersion".to_owned(), json!(expected));
+        }
+        Nature::Custom(_) => {
+            let unrecognised = |why: &str| {
+                Err(Refusal::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): {why} ({})",
+                    resource.kind,
+                    hex_start(&shown)
+                )))
+            };
+            if kind.is_empty() {
+                return unrecognised(&format!("Object 'Kind' is missing in '{shown}'"));
+            }
+            if version.is_empty() {
+                return unrecognised(&format!("Object 'apiVersion' is missing in '{shown}'"));
+            }
+            if version != expected {
+                return Err(Refusal::bad_request(format!(
+                    "the API version in the data ({version}) does not match the expected API \
+                     version ({expected})"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The start of a document, as upstream shows what it could not read.
+fn hex_start(text: &str) -> String {
+    text.chars().take(1024).collect()
+}

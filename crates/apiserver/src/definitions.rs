@@ -1,0 +1,173 @@
+//! Definitions of custom kinds: accepted, served, and gone with their instances.
+//!
+//! A definition takes effect when it is stored: whoever gets the answer to its creation can use the
+//! kind at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gantry_schema::definition;
+use gantry_store::Expect;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Entry};
+use crate::custom;
+use crate::parts::resource;
+use crate::resource::{Registry, Resource};
+use crate::rules::Part;
+use crate::status::Refusal;
+use crate::write::{meta, seconds};
+
+/// Where definitions are stored.
+pub(crate) const SPACE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Holds a definition until its instances are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What is served because of definitions.
+#[derive(Debug)]
+pub(crate) struct Definitions {
+    builtin: Vec<Arc<Resource>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The resources of each definition and the revision they were made from.
+    made: HashMap<String, (u64, Vec<Arc<Resource>>)>,
+    epoch: u64,
+}
+
+impl Definitions {
+    pub(crate) fn new(builtin: Vec<Arc<Resource>>) -> Self {
+        Self { builtin, known: Mutex::default() }
+    }
+
+    /// What is served without any definition.
+    pub(crate) fn base(&self) -> Registry {
+        Registry::new(&self.builtin, &[])
+    }
+
+    /// Brings what is served in line with the stored definitions.
+    pub(crate) fn refresh(&self, api: &Api) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let space = api.0.store.snapshot().space(SPACE);
+        let mut made = HashMap::new();
+        for entry in space.iter() {
+            let name = String::from_utf8_lossy(&entry.key).into_owned();
+            let revision = entry.revision.get();
+            if let Some((_, resources)) =
+                known.made.remove(&name).filter(|(before, _)| *before == revision)
+            {
+                made.insert(name, (revision, resources));
+                continue;
+            }
+            let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            known.epoch += 1;
+            let resources = if is_established(&object) {
+                custom::resources(&object, known.epoch).unwrap_or_else(|error| {
+                    tracing::error!(definition = name, %error, "a definition is not served");
+                    Vec::new()
+                })
+            } else {
+                Vec::new()
+            };
+            made.insert(name, (revision, resources));
+        }
+        known.made = made;
+        let custom: Vec<Arc<Resource>> =
+            known.made.values().flat_map(|(_, resources)| resources).cloned().collect();
+        api.0.registry.store(Arc::new(Registry::new(&self.builtin, &custom)));
+    }
+
+    /// One view of the instances of a definition.
+    pub(crate) fn instances_of(&self, _api: &Api, name: &str) -> Vec<Arc<Resource>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let resources = known.made.get(name).map(|(_, resources)| resources.as_slice());
+        resources.unwrap_or_default().iter().take(1).cloned().collect()
+    }
+}
+
+fn is_established(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|it| it["type"] == "Established" && it["status"] == "True")
+}
+
+impl Api {
+    /// Settles the names of all definitions of a group, and serves what is accepted.
+    pub(crate) async fn settle_definitions(&self, group: &str) -> Result<(), Refusal> {
+        let plural = "customresourcedefinitions";
+        let Some(definitions) = resource(self, "apiextensions.k8s.io", "v1", plural) else {
+            return Ok(());
+        };
+        loop {
+            let entries: Vec<(Arc<Entry>, Value)> = self
+                .0
+                .store
+                .snapshot()
+                .space(SPACE)
+                .iter()
+                .map(|entry| (Arc::clone(entry), definitions.tree(entry)))
+                .filter(|(_, object)| object["spec"]["group"] == group)
+                .collect();
+            let mut overtaken = false;
+            for (entry, object) in &entries {
+                let others: Vec<&Value> = entries
+                    .iter()
+                    .map(|(_, other)| other)
+                    .filter(|other| meta(other, "name") != meta(object, "name"))
+                    .collect();
+                let Some(settled) = self.settled(object, &others) else { continue };
+                let key = meta(object, "name").to_owned();
+                let stored = definitions.to_storage(&settled);
+                let expect = Expect::Revision(entry.revision);
+                overtaken |= self.put(&definitions, key, expect, &stored).await?.is_none();
+            }
+            if !overtaken {
+                break;
+            }
+        }
+        self.0.definitions.refresh(self);
+        Ok(())
+    }
+
+    /// A definition with the names and conditions it should have; `None` when it has them.
+    fn settled(&self, object: &Value, others: &[&Value]) -> Option<Value> {
+        let now = seconds(self.now());
+        let mut settled = object.clone();
+        definition::accept_names(&mut settled, others, &now);
+        if settled["status"] == object["status"] {
+            return None;
+        }
+        let definitions =
+            resource(self, "apiextensions.k8s.io", "v1", "customresourcedefinitions")?;
+        let metadata = crate::stored::Metadata {
+            name: meta(object, "name").to_owned(),
+            ..crate::stored::Metadata::default()
+        };
+        let write = self.own_write(&definitions, &metadata, Part::Status);
+        if let Err(refusal) = crate::change::own(&write, Some(object), &mut settled) {
+            tracing::warn!(refusal = refusal.message, "ownership of a definition's status");
+        }
+        Some(settled)
+    }
+}
+
+/// A definition that is asked to go waits for its instances.
+pub(crate) fn mark(object: &mut Value, now: &str) {
+    let finalizers = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers.iter().any(|it| it == CLEANUP) {
+        let mut finalizers = finalizers;
+        finalizers.push(json!(CLEANUP));
+        object["metadata"]["finalizers"] = Value::Array(finalizers);
+    }
+    let condition = json!({
+        "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will \
+                    begin soon",
+        "lastTransitionTime": now,
+    });
+    crate::parts::set_condition(object, condition);
+}

@@ -1,0 +1,355 @@
+//! Removing objects: at once, after a grace period, or when nothing holds them any longer.
+
+use std::sync::Arc;
+
+use gantry_schema::Invalid;
+use gantry_store::Expect;
+use http::{Response, StatusCode};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::answer;
+use crate::api::{Api, Ask, Entry};
+use crate::body::Body;
+use crate::decode;
+use crate::negotiate::{self, Content};
+use crate::paging::ListOptions;
+use crate::query::dry_run_list_fault;
+use crate::render::{self, Rendering};
+use crate::resource::Resource;
+use crate::status::{Refusal, success};
+use crate::write::{goes_away, meta, seconds};
+
+/// How an object is to be removed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    /// Seconds to wait; `None` leaves it to the object.
+    pub(crate) grace: Option<i64>,
+    /// Only the object with this identity.
+    pub(crate) uid: Option<String>,
+    /// Only the object at this revision.
+    pub(crate) revision: Option<String>,
+    /// What becomes of dependents; `None` leaves it to the kind.
+    pub(crate) policy: Option<Propagation>,
+    /// Do everything but remove.
+    pub(crate) dry_run: bool,
+}
+
+/// What becomes of the objects that belong to a removed one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They go afterwards.
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+impl DeleteOptions {
+    /// Removes in the background, if it is still this object.
+    pub(crate) fn exactly(uid: &str, policy: Propagation) -> Self {
+        Self { uid: Some(uid.to_owned()), policy: Some(policy), ..Self::default() }
+    }
+
+    /// Reads body and parameters; what the body says goes first.
+    fn read(ask: &Ask) -> Result<Self, Refusal> {
+        let body = if ask.body.iter().all(u8::is_ascii_whitespace) {
+            Value::Null
+        } else {
+            let content = negotiate::content(&ask.headers, false)?;
+            let content = if content == Content::Json { Content::Json } else { content };
+            decode::tree(content, &ask.body, "DeleteOptions")?.0
+        };
+        Self::from_parts(ask, &body)
+    }
+
+    fn from_parts(ask: &Ask, body: &Value) -> Result<Self, Refusal> {
+        let query = &ask.query;
+        let said = |name: &str| body.get(name).filter(|value| !value.is_null());
+        let policy = said("propagationPolicy").and_then(Value::as_str).map(str::to_owned);
+        let policy = policy.or_else(|| query.get("propagationPolicy").map(str::to_owned));
+        let orphan = said("orphanDependents").and_then(Value::as_bool);
+        let orphan = orphan.or_else(|| query.flag("orphanDependents"));
+        let grace = said("gracePeriodSeconds").and_then(Value::as_i64);
+        let grace = match grace {
+            Some(grace) => Some(grace),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        let dry_run: Vec<String> = match said("dryRun").and_then(Value::as_array) {
+            Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            None => query.all("dryRun").filter(|it| !it.is_empty()).map(str::to_owned).collect(),
+        };
+        let mut faults = Vec::new();
+        if orphan.is_some() && policy.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            let value = json!(policy);
+            faults.push(Invalid::value("propagationPolicy", &value, why));
+        }
+        let policy = match policy.as_deref() {
+            None | Some("") => orphan
+                .map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background }),
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let supported = ["Foreground", "Background", "Orphan", "nil"];
+                let value = json!(other);
+                faults.push(Invalid::not_supported("propagationPolicy", &value, &supported));
+                None
+            }
+        };
+        let values: Vec<&str> = dry_run.iter().map(String::as_str).collect();
+        faults.extend(dry_run_list_fault(&values));
+        if !faults.is_empty() {
+            return Err(Refusal::invalid_options("DeleteOptions", &faults));
+        }
+        let precondition = |name: &str| body["preconditions"][name].as_str().map(str::to_owned);
+        Ok(Self {
+            grace,
+            uid: precondition("uid"),
+            revision: precondition("resourceVersion"),
+            policy,
+            dry_run: !values.is_empty(),
+        })
+    }
+}
+
+/// What a deletion left behind.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// It is marked and waits.
+    Waiting(Arc<Entry>),
+    /// It is gone; this was its last state.
+    Gone(Value),
+    /// A dry run of marking.
+    Marked(Value),
+}
+
+impl Api {
+    /// `DELETE` of an object.
+    pub(crate) async fn delete(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        let options = DeleteOptions::read(&ask)?;
+        let mut warnings = Vec::new();
+        if options.policy.is_none() {
+            warnings.extend(ask.resource.deletion_warning());
+        }
+        let deleted = self.delete_object(
+            &ask.resource,
+            &ask.target.namespace,
+            &ask.target.name,
+            &options,
+            ask.now,
+        );
+        let mut response = match deleted.await? {
+            Deleted::Waiting(entry) => {
+                render::object(&ask, StatusCode::OK, &Rendering::Entry(&entry))?
+            }
+            Deleted::Marked(tree) => render::object(&ask, StatusCode::OK, &Rendering::Tree(&tree))?,
+            Deleted::Gone(tree) if ask.resource.delete_returns_object() => {
+                render::object(&ask, StatusCode::OK, &Rendering::Tree(&tree))?
+            }
+            Deleted::Gone(tree) => {
+                let Resource { group, plural, .. } = &*ask.resource;
+                let status = success(group, plural, &ask.target.name, meta(&tree, "uid"));
+                answer::document(StatusCode::OK, ask.style, &status)
+            }
+        };
+        answer::warn(&mut response, &warnings);
+        Ok(response)
+    }
+
+    /// Removes one object, or marks it.
+    pub(crate) async fn delete_object(
+        &self,
+        resource: &Arc<Resource>,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+        now: Timestamp,
+    ) -> Result<Deleted, Refusal> {
+        loop {
+            let Some(entry) = self.stored(resource, namespace, name) else {
+                return Err(Refusal::not_found(&resource.group, &resource.plural, name));
+            };
+            let live = resource.tree(&entry);
+            check_preconditions(resource, &live, options)?;
+            self.admit_delete(resource, &live)?;
+            let marked = mark(resource, &live, options, now);
+            if marked.as_ref() == Some(&live) {
+                return Ok(Deleted::Waiting(entry));
+            }
+            let key = resource.key(namespace, name);
+            let expect = Expect::Revision(entry.revision);
+            let done = match marked {
+                Some(marked) if !goes_away(&marked) => {
+                    if options.dry_run {
+                        return Ok(Deleted::Marked(marked));
+                    }
+                    let stored = resource.to_storage(&marked);
+                    let put = self.put(resource, key, expect, &stored).await?;
+                    match put {
+                        Some(entry) => {
+                            self.after_mark(resource, &entry);
+                            Some(Deleted::Waiting(entry))
+                        }
+                        None => None,
+                    }
+                }
+                Some(_) | None => {
+                    if options.dry_run {
+                        return Ok(Deleted::Gone(live));
+                    }
+                    let stored = resource.to_storage(&live);
+                    let removed = self.remove(resource, key, expect, &stored).await?;
+                    removed.map(|entry| Deleted::Gone(resource.tree(&entry)))
+                }
+            };
+            if let Some(done) = done {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// `DELETE` of a collection.
+    pub(crate) async fn delete_collection(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        let options = DeleteOptions::read(&ask)?;
+        let list = ListOptions::read(&ask.query, false)?;
+        ask.resource.check_fields(&list.fields)?;
+        let page = self.page(&ask.resource, &ask.target.namespace, list).await?;
+        let custom = ask.resource.custom().is_some();
+        let mut items = Vec::new();
+        for entry in page.entries() {
+            let metadata = entry.extra.metadata(&entry.value);
+            let deleted = self.delete_object(
+                &ask.resource,
+                &metadata.namespace,
+                &metadata.name,
+                &options,
+                ask.now,
+            );
+            match deleted.await {
+                Ok(_) => {}
+                // Someone else was quicker; gone is gone.
+                Err(refusal) if refusal.reason == "NotFound" => {}
+                Err(refusal) => return Err(refusal),
+            }
+            let mut tree = ask.resource.tree(&entry);
+            if let Some(fields) = tree.as_object_mut().filter(|_| !custom) {
+                fields.shift_remove("kind");
+                fields.shift_remove("apiVersion");
+            }
+            items.push(tree);
+        }
+        let list = json!({
+            "kind": ask.resource.list_kind,
+            "apiVersion": ask.resource.api_version(),
+            "metadata": page.metadata(),
+            "items": items,
+        });
+        Ok(answer::document(StatusCode::OK, ask.style, &list))
+    }
+}
+
+fn check_preconditions(
+    resource: &Resource,
+    live: &Value,
+    options: &DeleteOptions,
+) -> Result<(), Refusal> {
+    let Resource { group, kind, .. } = resource;
+    let refuse = |why: &str| Err(Refusal::conflict(group, kind, meta(live, "name"), why));
+    let (uid, revision) = (meta(live, "uid"), meta(live, "resourceVersion"));
+    if let Some(asked) = options.uid.as_deref().filter(|asked| *asked != uid) {
+        return refuse(&format!(
+            "the UID in the precondition ({asked}) does not match the UID in record ({uid}). The \
+             object might have been deleted and then recreated"
+        ));
+    }
+    if let Some(asked) = options.revision.as_deref().filter(|asked| *asked != revision) {
+        return refuse(&format!(
+            "the ResourceVersion in the precondition ({asked}) does not match the ResourceVersion \
+             in record ({revision}). The object might have been modified"
+        ));
+    }
+    Ok(())
+}
+
+/// The object as it waits for its end; `None` when it need not wait.
+fn mark(
+    resource: &Resource,
+    live: &Value,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Option<Value> {
+    let mut marked = live.clone();
+    settle_finalizers(resource, &mut marked, options);
+    let grace = resource.grace(live, options.grace);
+    let metadata = live["metadata"].as_object()?;
+    if let Some(already) = metadata.get("deletionTimestamp").and_then(Value::as_str) {
+        let before = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        let before = before.unwrap_or(0);
+        // A second request can only shorten the wait.
+        if let Some(grace) = grace.filter(|grace| *grace < before) {
+            let base: Timestamp = already.parse().unwrap_or(now);
+            let end = base - SignedDuration::from_secs(before) + SignedDuration::from_secs(grace);
+            let end = end.max(now);
+            marked["metadata"]["deletionTimestamp"] = json!(seconds(end));
+            marked["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        }
+        return Some(marked);
+    }
+    let held = marked["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+        || resource.is_held_by_spec(&marked);
+    let grace = grace.unwrap_or(0);
+    if grace == 0 && !held {
+        return None;
+    }
+    let end = now + SignedDuration::from_secs(grace);
+    let generation = marked["metadata"]["generation"].as_i64().unwrap_or(0);
+    let metadata = marked["metadata"].as_object_mut()?;
+    metadata.insert("deletionTimestamp".to_owned(), json!(seconds(end)));
+    if resource.marks_grace() {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
+    }
+    if generation > 0 && resource.marking_is_a_generation() {
+        metadata.insert("generation".to_owned(), json!(generation + 1));
+    }
+    resource.mark_status(&mut marked);
+    Some(marked)
+}
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// The finalizers a policy asks for.
+fn settle_finalizers(resource: &Resource, object: &mut Value, options: &DeleteOptions) {
+    let present = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let wanted = match options.policy {
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+        Some(Propagation::Background) => None,
+        // Not said: what an earlier request said holds, then the kind's own way.
+        None if present.iter().any(|it| *it == ORPHAN) => Some(ORPHAN),
+        None if present.iter().any(|it| *it == FOREGROUND) => Some(FOREGROUND),
+        None if resource.orphans_by_default() => Some(ORPHAN),
+        None => None,
+    };
+    let mut finalizers: Vec<Value> =
+        present.iter().filter(|it| **it != FOREGROUND && **it != ORPHAN).cloned().collect();
+    if let Some(wanted) = wanted {
+        finalizers.push(json!(wanted));
+    }
+    let mut sorted_before: Vec<String> = present.iter().map(Value::to_string).collect();
+    let mut sorted_after: Vec<String> = finalizers.iter().map(Value::to_string).collect();
+    sorted_before.sort();
+    sorted_after.sort();
+    if sorted_before == sorted_after {
+        return;
+    }
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    if finalizers.is_empty() {
+        metadata.shift_remove("finalizers");
+    } else {
+        metadata.insert("finalizers".to_owned(), Value::Array(finalizers));
+    }
+}

@@ -1,0 +1,180 @@
+//! What is no resource: discovery, schemas, version, health.
+
+use http::header::{ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::answer::{self, Style};
+use crate::api::Api;
+use crate::body::{Body, full};
+use crate::negotiate::{self, Discovery};
+use crate::query::Query;
+use crate::route::Route;
+use crate::status::Refusal;
+use crate::{discovery, openapi};
+
+/// Answers a request for a document.
+pub(crate) fn answer(
+    api: &Api,
+    route: &Route,
+    parts: &Parts,
+    style: Style,
+) -> Result<Response<Body>, Refusal> {
+    if *route == Route::Unknown {
+        return Ok(answer::no_page());
+    }
+    if parts.method != Method::GET {
+        return Err(Refusal::method_not_allowed());
+    }
+    let registry = api.registry();
+    let query = Query::read(parts.uri.query());
+    match route {
+        Route::Index => Ok(answer::document(StatusCode::OK, style, &index(api))),
+        Route::Health { probe, check } => Ok(health(api, probe, check.as_deref(), &query)),
+        Route::Version => Ok(answer::document(StatusCode::OK, style, &version(api))),
+        Route::Metrics => Ok(answer::no_page()),
+        Route::OpenapiV2 => openapi::v2(parts),
+        Route::OpenapiIndex => openapi::index(api, parts),
+        Route::Openapi(path) => openapi::document(api, path, &query, parts),
+        Route::CoreVersions => {
+            let legacy = discovery::core_versions(&api.0.settings.address);
+            discovered(api, parts, style, true, &legacy)
+        }
+        Route::Groups => discovered(api, parts, style, false, &discovery::groups(&registry)),
+        Route::Group(name) => match registry.group(name) {
+            Some(group) => {
+                negotiate::format(&parts.headers)?;
+                Ok(answer::document(StatusCode::OK, style, &discovery::group(group)))
+            }
+            None => Ok(answer::no_page()),
+        },
+        Route::GroupVersion { group, version } => {
+            let Some(known) = registry.group(group) else { return Ok(answer::no_page()) };
+            negotiate::format(&parts.headers)?;
+            match known.versions.iter().find(|it| it.name == *version) {
+                Some(version) => {
+                    let document = discovery::resources(group, version);
+                    Ok(answer::document(StatusCode::OK, style, &document))
+                }
+                None => Err(Refusal::unknown_resource()),
+            }
+        }
+        Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
+    }
+}
+
+fn discovered(
+    api: &Api,
+    parts: &Parts,
+    style: Style,
+    core: bool,
+    legacy: &Value,
+) -> Result<Response<Body>, Refusal> {
+    let version = match negotiate::discovery(&parts.headers)? {
+        Discovery::Legacy => {
+            let mut response = answer::document(StatusCode::OK, style, legacy);
+            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+            return Ok(response);
+        }
+        Discovery::Aggregated(version) => version,
+    };
+    let (bytes, tag) = discovery::aggregated(&api.registry(), core, version);
+    let content_type = match version {
+        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    let known = parts.headers.get(IF_NONE_MATCH).is_some_and(|it| it.as_bytes() == tag.as_bytes());
+    let mut response = if known {
+        let mut response = Response::new(full(""));
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        answer::bytes(StatusCode::OK, content_type, bytes)
+    };
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn version(api: &Api) -> Value {
+    json!({
+        "major": "1", "minor": "34",
+        "emulationMajor": "1", "emulationMinor": "34",
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "33",
+        "gitVersion": format!("v1.34.10+gantry.{}", api.0.settings.version),
+        "gitCommit": "", "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+    })
+}
+
+/// The processor's name as Kubernetes spells it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The paths that lead somewhere.
+fn index(api: &Api) -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .to_vec();
+    for group in api.registry().groups.iter().filter(|group| !group.name.is_empty()) {
+        paths.push(format!("/apis/{}", group.name));
+        for version in &group.versions {
+            paths.push(format!("/apis/{}/{}", group.name, version.name));
+        }
+    }
+    paths.sort();
+    json!({ "paths": paths })
+}
+
+/// `/healthz` and its like: one line when all is well, one line each when asked.
+fn health(api: &Api, probe: &str, check: Option<&str>, query: &Query) -> Response<Body> {
+    let failed = api.0.store.failed();
+    let stopping = probe == "readyz" && api.0.stop.is_cancelled();
+    let mut checks = vec![("ping", true), ("store", failed.is_none())];
+    if probe == "readyz" {
+        checks.push(("shutdown", !stopping));
+    }
+    if let Some(name) = check {
+        return match checks.iter().find(|(known, _)| *known == name) {
+            Some((_, true)) => answer::text(StatusCode::OK, "ok"),
+            Some((_, false)) => {
+                let words = "internal server error: reason withheld\n";
+                answer::text(StatusCode::INTERNAL_SERVER_ERROR, words)
+            }
+            None => answer::no_page(),
+        };
+    }
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut lines = String::new();
+    let mut well = true;
+    for (name, passes) in checks {
+        if excluded.contains(&name) {
+            lines.push_str(&format!("[+]{name} excluded: ok\n"));
+        } else if passes {
+            lines.push_str(&format!("[+]{name} ok\n"));
+        } else {
+            well = false;
+            lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
+        }
+    }
+    if !well {
+        lines.push_str(&format!("{probe} check failed\n"));
+        return answer::text(StatusCode::INTERNAL_SERVER_ERROR, lines);
+    }
+    if query.get("verbose").is_some() {
+        lines.push_str(&format!("{probe} check passed\n"));
+        return answer::text(StatusCode::OK, lines);
+    }
+    answer::text(StatusCode::OK, "ok")
+}

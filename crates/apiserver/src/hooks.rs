@@ -1,0 +1,311 @@
+//! What the server adds to single kinds before and after they are stored.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use gantry_schema::Invalid;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Entry};
+use crate::definitions;
+use crate::parts::resource;
+use crate::resource::Resource;
+use crate::status::Refusal;
+use crate::write::{Write, meta};
+
+/// Namespaces that always exist.
+pub(crate) const PERMANENT: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+impl Api {
+    /// Whether a new object may be made where it should be, and what the server adds to it.
+    pub(crate) fn admit_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &*write.resource;
+        if let Some(custom) = write.resource.custom().filter(|custom| custom.terminating) {
+            let _ = custom;
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Refusal::forbidden(group, plural, "", why));
+        }
+        if write.resource.namespaced {
+            let Some(namespace) = self.namespace(&write.namespace) else {
+                return Err(Refusal::not_found("", "namespaces", &write.namespace));
+            };
+            let metadata = namespace.extra.metadata(&namespace.value);
+            if metadata.deletion_timestamp.is_some() {
+                let name = meta(object, "name");
+                return Err(Refusal::terminating(group, plural, name, &write.namespace));
+            }
+        }
+        self.admit_kind(write, object)
+    }
+
+    fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
+        self.0.store.space("namespaces").get(name.as_bytes()).cloned()
+    }
+
+    /// What single kinds get when they are made.
+    fn admit_kind(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &*write.resource;
+        let refuse = |why: String| Err(Refusal::forbidden(group, plural, meta(object, "name"), &why));
+        match (group.as_str(), plural.as_str()) {
+            ("", "pods") => {
+                let account = object["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+                let account = if account.is_empty() { "default" } else { account }.to_owned();
+                let mirror =
+                    object["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some();
+                let known = self.look("", "v1", "serviceaccounts", &write.namespace, &account);
+                if known.is_none() && !mirror {
+                    let namespace = &write.namespace;
+                    return refuse(format!(
+                        "error looking up service account {namespace}/{account}: serviceaccount \
+                         \"{account}\" not found"
+                    ));
+                }
+                let classes = self.all("scheduling.k8s.io", "v1", "priorityclasses");
+                if let Err(why) =
+                    gantry_kinds::admit::pod(object, known.as_ref(), &classes, &suffix())
+                {
+                    return refuse(why);
+                }
+                Ok(())
+            }
+            ("", "nodes") => {
+                gantry_kinds::admit::node(object);
+                Ok(())
+            }
+            ("", "persistentvolumes" | "persistentvolumeclaims") => {
+                let classes = self.all("storage.k8s.io", "v1", "storageclasses");
+                gantry_kinds::admit::storage(plural, object, &classes);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A stored object as a tree.
+    pub(crate) fn look(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value> {
+        let resource = resource(self, group, version, plural)?;
+        let entry = self.stored(&resource, namespace, name)?;
+        Some(resource.tree(&entry))
+    }
+
+    /// All stored objects of a resource as trees.
+    fn all(&self, group: &str, version: &str, plural: &str) -> Vec<Value> {
+        let Some(resource) = resource(self, group, version, plural) else { return Vec::new() };
+        self.0.store.space(&resource.space).iter().map(|entry| resource.tree(entry)).collect()
+    }
+
+    /// Makes a new object ready to be checked and stored.
+    pub(crate) fn prepare_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
+        write.resource.prepare_new(object, &write.stamp());
+        if write.resource.space == "services" {
+            self.allocate(object, None, write.dry_run)?;
+        }
+        if write.resource.space == definitions::SPACE {
+            gantry_schema::definition::prepare_create(object);
+        }
+        Ok(())
+    }
+
+    /// Makes a change ready to be checked and stored.
+    pub(crate) fn prepare_update(
+        &self,
+        write: &Write,
+        live: &Value,
+        new: &mut Value,
+    ) -> Result<(), Refusal> {
+        write.resource.prepare_change(new, live, write.part, &write.stamp());
+        if write.resource.space == "services" {
+            self.allocate(new, Some(live), write.dry_run)?;
+        }
+        if write.resource.space == definitions::SPACE {
+            gantry_schema::definition::prepare_update(new, live);
+        }
+        Ok(())
+    }
+
+    /// Takes back what a new object got, since it is not stored.
+    pub(crate) fn forget_create(&self, write: &Write, object: &Value) {
+        if write.resource.space == "services" && !write.dry_run {
+            self.0.addresses.release(&addresses(object), &ports(object));
+        }
+    }
+
+    /// What follows the creation of an object.
+    pub(crate) async fn after_create(
+        &self,
+        write: &Write,
+        entry: Arc<Entry>,
+    ) -> Result<Arc<Entry>, Refusal> {
+        self.noted(&write.resource, &entry);
+        if write.resource.space == definitions::SPACE {
+            self.settle(&write.resource, &entry).await?;
+        }
+        Ok(entry)
+    }
+
+    /// What follows a change.
+    pub(crate) async fn after_update(
+        &self,
+        write: &Write,
+        live: &Value,
+        entry: Arc<Entry>,
+    ) -> Result<Arc<Entry>, Refusal> {
+        self.noted(&write.resource, &entry);
+        if write.resource.space == "services" {
+            let new = write.resource.tree(&entry);
+            let kept = (addresses(&new), ports(&new));
+            let gone: Vec<Ipv4Addr> =
+                addresses(live).into_iter().filter(|it| !kept.0.contains(it)).collect();
+            let closed: Vec<u16> =
+                ports(live).into_iter().filter(|it| !kept.1.contains(it)).collect();
+            self.0.addresses.release(&gone, &closed);
+        }
+        if write.resource.space == definitions::SPACE {
+            self.settle(&write.resource, &entry).await?;
+        }
+        Ok(entry)
+    }
+
+    async fn settle(&self, resource: &Resource, entry: &Arc<Entry>) -> Result<(), Refusal> {
+        let object = resource.tree(entry);
+        self.settle_definitions(object["spec"]["group"].as_str().unwrap_or_default()).await
+    }
+
+    fn noted(&self, resource: &Resource, entry: &Arc<Entry>) {
+        let metadata = entry.extra.metadata(&entry.value);
+        self.0.collector.note(&resource.space, metadata);
+        if metadata.deletion_timestamp.is_some() {
+            self.0.janitor.wake();
+        }
+    }
+
+    /// What follows the mark that an object should go.
+    pub(crate) fn after_mark(&self, resource: &Resource, entry: &Arc<Entry>) {
+        self.noted(resource, entry);
+        if resource.space == definitions::SPACE {
+            self.0.definitions.refresh(self);
+        }
+    }
+
+    /// What follows the end of an object.
+    pub(crate) fn after_remove(&self, resource: &Resource, entry: &Arc<Entry>) {
+        self.0.collector.gone(&resource.space, entry.extra.metadata(&entry.value));
+        self.0.janitor.wake();
+        if resource.space == "services" {
+            let object = resource.tree(entry);
+            self.0.addresses.release(&addresses(&object), &ports(&object));
+        }
+        if resource.space == definitions::SPACE {
+            self.0.definitions.refresh(self);
+        }
+    }
+
+    /// Whether an object may be asked to go.
+    pub(crate) fn admit_delete(&self, resource: &Resource, live: &Value) -> Result<(), Refusal> {
+        let name = meta(live, "name");
+        if resource.space == "namespaces" && PERMANENT.contains(&name) {
+            let why = "this namespace may not be deleted";
+            return Err(Refusal::forbidden("", "namespaces", name, why));
+        }
+        Ok(())
+    }
+
+    /// Gives a service the addresses and ports it asks for.
+    fn allocate(
+        &self,
+        service: &mut Value,
+        live: Option<&Value>,
+        dry_run: bool,
+    ) -> Result<(), Refusal> {
+        let had = live.map(addresses).unwrap_or_default();
+        let kind = service["spec"]["type"].as_str().unwrap_or_default().to_owned();
+        let asked = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+        if kind != "ExternalName" && asked != "None" {
+            match asked.parse::<Ipv4Addr>() {
+                Ok(address) if had.contains(&address) => {}
+                Ok(address) => {
+                    if !dry_run && !self.0.addresses.take(address) {
+                        let why = "failed to allocate IP: provided IP is already allocated or not \
+                                   in the valid range";
+                        return Err(self.no_address(service, &asked, why));
+                    }
+                }
+                Err(_) => {
+                    let address = if dry_run {
+                        self.0.addresses.server()
+                    } else {
+                        self.0.addresses.any().ok_or_else(|| {
+                            Refusal::internal("failed to allocate a serviceIP: range is full")
+                        })?
+                    };
+                    service["spec"]["clusterIP"] = json!(address.to_string());
+                }
+            }
+            service["spec"]["clusterIPs"] = json!([service["spec"]["clusterIP"]]);
+        }
+        if !matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+            return Ok(());
+        }
+        let had = live.map(ports).unwrap_or_default();
+        let mut list = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        for (place, port) in list.iter_mut().enumerate() {
+            let asked = port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).unwrap_or(0);
+            if asked == 0 {
+                let given = if dry_run { Some(30000) } else { self.0.addresses.any_port() };
+                let given = given.ok_or_else(|| Refusal::internal("no free node port"))?;
+                port["nodePort"] = json!(given);
+            } else if !had.contains(&asked) && !dry_run && !self.0.addresses.take_port(asked) {
+                let field = format!("spec.ports[{place}].nodePort");
+                let fault =
+                    Invalid::value(field, &json!(asked), "provided port is already allocated");
+                return Err(Refusal::invalid("", "Service", meta(service, "name"), &[fault]));
+            }
+        }
+        service["spec"]["ports"] = Value::Array(list);
+        Ok(())
+    }
+
+    fn no_address(&self, service: &Value, asked: &str, why: &str) -> Refusal {
+        let fault = Invalid::value("spec.clusterIPs", &json!([asked]), why);
+        Refusal::invalid("", "Service", meta(service, "name"), &[fault])
+    }
+
+    /// Remembers what stored services have, when the server starts.
+    pub(crate) fn remember_addresses(&self) {
+        let Some(services) = resource(self, "", "v1", "services") else { return };
+        for entry in self.0.store.space(&services.space).iter() {
+            let service = services.tree(entry);
+            for address in addresses(&service) {
+                self.0.addresses.take(address);
+            }
+            for port in ports(&service) {
+                self.0.addresses.take_port(port);
+            }
+        }
+    }
+}
+
+fn addresses(service: &Value) -> Vec<Ipv4Addr> {
+    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    list.filter_map(|it| it.as_str()?.parse().ok()).collect()
+}
+
+fn ports(service: &Value) -> Vec<u16> {
+    let list = service["spec"]["ports"].as_array().into_iter().flatten();
+    list.filter_map(|it| it["nodePort"].as_u64())
+        .filter_map(|it| u16::try_from(it).ok())
+        .filter(|it| *it > 0)
+        .collect()
+}
+
+/// Letters that make a name unique.
+fn suffix() -> String {
+    crate::names::generate("")
+}

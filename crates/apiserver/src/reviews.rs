@@ -1,0 +1,65 @@
+//! Requests that are questions: who am I, may I.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::access::Caller;
+use crate::answer;
+use crate::api::{Api, Ask};
+use crate::body::Body;
+use crate::decode;
+use crate::query::WriteOptions;
+use crate::status::Refusal;
+
+impl Api {
+    /// Answers a question, if the request is one.
+    pub(crate) async fn review(&self, ask: &Ask) -> Result<Option<Response<Body>>, Refusal> {
+        let options = || WriteOptions::read(&ask.query, "CreateOptions");
+        let (group, plural) = (ask.resource.group.as_str(), ask.resource.plural.as_str());
+        if (group, plural) == ("", "bindings") {
+            let options = options()?;
+            let binding = decode::body(ask, options.validation)?.object;
+            self.bind_named(ask, &options, &binding).await?;
+            let status = crate::parts::created();
+            return Ok(Some(answer::document(StatusCode::CREATED, ask.style, &status)));
+        }
+        if !matches!(group, "authorization.k8s.io" | "authentication.k8s.io") {
+            return Ok(None);
+        }
+        let mut review = decode::body(ask, options()?.validation)?.object;
+        review["status"] = match plural {
+            "selfsubjectreviews" => json!({ "userInfo": user(&ask.caller) }),
+            "tokenreviews" => json!({ "user": {}, "error": "[invalid bearer token]" }),
+            "selfsubjectaccessreviews" => allowed(ask.caller.is_administrator()),
+            "subjectaccessreviews" | "localsubjectaccessreviews" => {
+                let groups = review["spec"]["groups"].as_array().into_iter().flatten();
+                let groups: Vec<String> =
+                    groups.filter_map(Value::as_str).map(str::to_owned).collect();
+                let name = review["spec"]["user"].as_str().unwrap_or_default();
+                allowed(Caller::certified(name, &groups).is_administrator())
+            }
+            "selfsubjectrulesreviews" => rules(ask.caller.is_administrator()),
+            _ => return Ok(None),
+        };
+        Ok(Some(answer::document(StatusCode::CREATED, ask.style, &review)))
+    }
+}
+
+fn user(caller: &Caller) -> Value {
+    json!({ "username": caller.name, "groups": caller.groups })
+}
+
+fn allowed(allowed: bool) -> Value {
+    json!({ "allowed": allowed })
+}
+
+fn rules(administrator: bool) -> Value {
+    if !administrator {
+        return json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
+    }
+    json!({
+        "resourceRules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }],
+        "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
+        "incomplete": false,
+    })
+}

@@ -1,0 +1,549 @@
+//! What the kinds' own rules do at each step of a request, whichever sort of kind it is.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
+use gantry_patch::ownership::{self, ApplyError, Context, OneVersion, UpdateError};
+use gantry_patch::strategic::StrategicError;
+use gantry_patch::{Path, Set};
+use gantry_schema::{Invalid, Schema};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::Entry;
+use crate::custom::Custom;
+use crate::resource::{Nature, Resource};
+use crate::selector::FieldSelector;
+use crate::status::Refusal;
+use crate::write::Write;
+
+/// The part of an object a request writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    Status,
+    Scale,
+    Finalize,
+    Approval,
+    EphemeralContainers,
+    Resize,
+    /// The node of a pod. It is written by the server after it checked the pod.
+    Binding,
+}
+
+impl Part {
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "status" => Self::Status,
+            "scale" => Self::Scale,
+            "finalize" => Self::Finalize,
+            "approval" => Self::Approval,
+            "ephemeralcontainers" => Self::EphemeralContainers,
+            "resize" => Self::Resize,
+            "binding" => Self::Binding,
+            _ => Self::Whole,
+        }
+    }
+
+    /// Its name in paths and managed fields.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Status => "status",
+            Self::Scale => "scale",
+            Self::Finalize => "finalize",
+            Self::Approval => "approval",
+            Self::EphemeralContainers => "ephemeralcontainers",
+            Self::Resize => "resize",
+            Self::Binding => "binding",
+        }
+    }
+
+    /// The same part as kinds know it; `None` when they have no say.
+    fn of_kind(self) -> Option<behaviour::Part> {
+        Some(match self {
+            Self::Whole => behaviour::Part::Main,
+            Self::Status => behaviour::Part::Status,
+            Self::Scale => behaviour::Part::Scale,
+            Self::Finalize => behaviour::Part::Finalize,
+            Self::Approval => behaviour::Part::Approval,
+            Self::EphemeralContainers => behaviour::Part::EphemeralContainers,
+            Self::Resize => behaviour::Part::Resize,
+            Self::Binding => return None,
+        })
+    }
+}
+
+static NOTHING: LazyLock<Set> = LazyLock::new(Set::default);
+static STATUS: LazyLock<Set> = LazyLock::new(|| set(&[&["status"]]));
+static SPEC: LazyLock<Set> = LazyLock::new(|| set(&[&["spec"]]));
+static SPEC_AND_LABELS: LazyLock<Set> =
+    LazyLock::new(|| set(&[&["spec"], &["metadata", "labels"]]));
+static ALL_BUT_STATUS: LazyLock<Set> = LazyLock::new(|| {
+    let metadata = [
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    ];
+    let mut paths: Vec<Path> = metadata.iter().map(|name| Path::fields(&["metadata", name])).collect();
+    paths.push(Path::fields(&["spec"]));
+    paths.iter().collect()
+});
+
+fn set(paths: &[&[&str]]) -> Set {
+    let paths: Vec<Path> = paths.iter().map(|names| Path::fields(names)).collect();
+    paths.iter().collect()
+}
+
+impl Resource {
+    pub(crate) fn behaviour(&self) -> &'static Behaviour {
+        match &self.nature {
+            Nature::Builtin(builtin) => builtin.behaviour,
+            Nature::Custom(custom) => behaviour::custom(custom.has_status),
+        }
+    }
+
+    /// The type of its objects.
+    pub(crate) fn schema(&self) -> Arc<Schema> {
+        match &self.nature {
+            Nature::Builtin(builtin) => gantry_builtin::schema(builtin.type_id),
+            Nature::Custom(custom) => Arc::clone(&custom.schema),
+        }
+    }
+
+    /// A tree as the kind has it, and the fields the kind does not have.
+    pub(crate) fn clean(&self, mut tree: Value) -> Result<(Value, Vec<String>), Refusal> {
+        match &self.nature {
+            Nature::Builtin(builtin) => {
+                let read = gantry_builtin::read(builtin.type_id, tree).map_err(|fault| {
+                    let Self { kind, version, .. } = self;
+                    Refusal::bad_request(format!(
+                        "{kind} in version \"{version}\" cannot be handled as a {kind}: {fault}"
+                    ))
+                })?;
+                Ok((read.value, read.unknown))
+            }
+            Nature::Custom(custom) => {
+                let unknown = gantry_schema::prune(&custom.schema, &mut tree);
+                Ok((tree, unknown))
+            }
+        }
+    }
+
+    /// The same for what a patch made.
+    pub(crate) fn clean_patched(&self, tree: Value) -> Result<(Value, Vec<String>), Refusal> {
+        self.clean(tree)
+    }
+
+    pub(crate) fn default(&self, object: &mut Value) {
+        match &self.nature {
+            Nature::Builtin(builtin) => builtin.behaviour.default(object),
+            Nature::Custom(custom) => gantry_schema::default(&custom.schema, object),
+        }
+    }
+
+    /// What is wrong with a new object, and what deserves a warning.
+    pub(crate) fn validate_create(&self, object: &Value) -> (Vec<Invalid>, Vec<String>) {
+        let behaviour = self.behaviour();
+        let (mut faults, mut warnings) =
+            gantry_kinds::validate_metadata(object, None, self.namespaced, behaviour);
+        match &self.nature {
+            Nature::Builtin(_) => {
+                faults.extend(behaviour.validate_create(object));
+                warnings.extend(behaviour.warnings(object, None));
+            }
+            Nature::Custom(custom) => faults.extend(custom.validate(self, object, None, Part::Whole)),
+        }
+        (faults, warnings)
+    }
+
+    /// What is wrong with a change, and what deserves a warning.
+    pub(crate) fn validate_update(
+        &self,
+        new: &Value,
+        old: &Value,
+        part: Part,
+    ) -> (Vec<Invalid>, Vec<String>) {
+        let Some(of_kind) = part.of_kind() else { return (Vec::new(), Vec::new()) };
+        let behaviour = self.behaviour();
+        let (mut faults, mut warnings) =
+            gantry_kinds::validate_metadata(new, Some(old), self.namespaced, behaviour);
+        match &self.nature {
+            Nature::Builtin(_) => {
+                faults.extend(behaviour.validate_update(new, old, of_kind));
+                warnings.extend(behaviour.warnings(new, Some(old)));
+            }
+            Nature::Custom(custom) => faults.extend(custom.validate(self, new, Some(old), part)),
+        }
+        (faults, warnings)
+    }
+
+    pub(crate) fn prepare_new(&self, object: &mut Value, now: &str) {
+        self.behaviour().prepare_create(object, now);
+    }
+
+    pub(crate) fn prepare_change(&self, new: &mut Value, old: &Value, part: Part, now: &str) {
+        if let Some(part) = part.of_kind() {
+            self.behaviour().prepare_update(new, old, part, now);
+        }
+    }
+
+    /// Whether an update may leave out the revision.
+    pub(crate) fn may_update_blindly(&self) -> bool {
+        self.behaviour().unconditional_update
+    }
+
+    /// Whether an update of what is not there makes it.
+    pub(crate) fn creates_on_update(&self) -> bool {
+        self.behaviour().create_on_update
+    }
+
+    pub(crate) fn delete_returns_object(&self) -> bool {
+        self.behaviour().delete_returns_object
+    }
+
+    pub(crate) fn orphans_by_default(&self) -> bool {
+        self.behaviour().default_propagation == Propagation::Orphan
+    }
+
+    /// What a caller should know who did not say what becomes of dependents.
+    pub(crate) fn deletion_warning(&self) -> Option<String> {
+        (self.group == "batch" && self.plural == "jobs").then(|| {
+            "child pods are preserved by default when jobs are deleted; set \
+             propagationPolicy=Background to remove them or set propagationPolicy=Orphan to \
+             suppress this warning"
+                .to_owned()
+        })
+    }
+
+    /// How long an object has before it goes.
+    pub(crate) fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
+        gantry_kinds::grace(self.behaviour(), object, asked)
+    }
+
+    /// Whether a deleted object says how long it has.
+    pub(crate) fn marks_grace(&self) -> bool {
+        self.behaviour().deletion != Deletion::Unmentioned
+    }
+
+    /// Whether being asked to go counts as a change of the specification.
+    pub(crate) fn marking_is_a_generation(&self) -> bool {
+        self.space != crate::definitions::SPACE
+    }
+
+    /// Whether its specification keeps a deleted object.
+    pub(crate) fn is_held_by_spec(&self, object: &Value) -> bool {
+        let namespace = self.space == "namespaces"
+            && object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        namespace || self.space == crate::definitions::SPACE
+    }
+
+    /// What a deleted object's status says.
+    pub(crate) fn mark_status(&self, object: &mut Value, now: &str) {
+        if self.space == "namespaces" {
+            object["status"]["phase"] = json!("Terminating");
+        }
+        if self.space == crate::definitions::SPACE {
+            crate::definitions::mark(object, now);
+        }
+    }
+
+    /// Records who said which field of a new or changed object.
+    pub(crate) fn own(
+        &self,
+        write: &Write,
+        live: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<(), UpdateError> {
+        let schema = self.schema();
+        let (version, now) = (self.api_version(), write.stamp());
+        let empty = self.empty();
+        let context = self.context(write, &schema, &version, &now, &empty);
+        match ownership::update(&context, live, object) {
+            Ok(owned) => *object = owned,
+            // A server that cannot work out ownership stores the object all the same.
+            Err(error) => {
+                tracing::debug!(%error, kind = self.kind, "ownership is not recorded");
+                *object = ownership::without_entries(object);
+            }
+        }
+        Ok(())
+    }
+
+    /// The object after its manager said what it wants of it.
+    pub(crate) fn apply(
+        &self,
+        write: &Write,
+        live: Option<&Value>,
+        config: &Value,
+        force: bool,
+    ) -> Result<Value, ApplyError> {
+        let schema = self.schema();
+        let (version, now) = (self.api_version(), write.stamp());
+        let empty = self.empty();
+        let context = self.context(write, &schema, &version, &now, &empty);
+        ownership::apply(&context, live, config, force)
+    }
+
+    fn context<'a>(
+        &self,
+        write: &'a Write,
+        schema: &'a Schema,
+        version: &'a str,
+        now: &'a str,
+        empty: &'a Value,
+    ) -> Context<'a> {
+        Context {
+            schema,
+            api_version: version,
+            manager: &write.manager,
+            subresource: write.part.name(),
+            now,
+            reset_fields: self.reset_fields(write.part),
+            empty,
+            versions: &OneVersion,
+        }
+    }
+
+    fn empty(&self) -> Value {
+        match &self.nature {
+            Nature::Builtin(builtin) => builtin.empty.clone(),
+            Nature::Custom(_) => json!({ "apiVersion": self.api_version(), "kind": self.kind }),
+        }
+    }
+
+    /// What a write to a part does not change.
+    fn reset_fields(&self, part: Part) -> &'static Set {
+        let behaviour = self.behaviour();
+        match part {
+            Part::Whole if behaviour.has_status() => &STATUS,
+            Part::Status => match behaviour.status {
+                behaviour::Status::KeepsAll | behaviour::Status::Absent => &ALL_BUT_STATUS,
+                behaviour::Status::KeepsSpecAndLabels => &SPEC_AND_LABELS,
+                behaviour::Status::KeepsSpec
+                | behaviour::Status::KeepsSpecAndOwners
+                | behaviour::Status::BroughtAtCreation => &SPEC,
+            },
+            Part::Whole
+            | Part::Scale
+            | Part::Finalize
+            | Part::Approval
+            | Part::EphemeralContainers
+            | Part::Resize
+            | Part::Binding => &NOTHING,
+        }
+    }
+
+    pub(crate) fn strategic_refusal(&self, fault: &StrategicError) -> Refusal {
+        match fault {
+            StrategicError::BadPatch(words) => {
+                Refusal::bad_request(format!("error decoding patch: {words}"))
+            }
+            StrategicError::Unprocessable(_) => Refusal::unprocessable(),
+            StrategicError::Failed(words) => Refusal::failure(words.clone()),
+        }
+    }
+
+    /// Whether objects are sent just as they are stored.
+    pub(crate) fn presents_stored_bytes(&self) -> bool {
+        match &self.nature {
+            Nature::Builtin(builtin) => builtin.stored_as.is_none(),
+            Nature::Custom(_) => false,
+        }
+    }
+
+    /// A stored object in this version.
+    pub(crate) fn present(&self, entry: &Entry) -> Bytes {
+        match &self.nature {
+            Nature::Builtin(builtin) if builtin.stored_as.is_none() => entry.value.clone(),
+            Nature::Builtin(_) => Bytes::from(self.tree(entry).to_string()),
+            Nature::Custom(custom) => custom.present(self, entry),
+        }
+    }
+
+    /// A stored object in this version, as a tree.
+    pub(crate) fn tree(&self, entry: &Entry) -> Value {
+        match &self.nature {
+            Nature::Builtin(builtin) => {
+                let stored: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+                match builtin.stored_as {
+                    None => stored,
+                    Some(_) => gantry_builtin::convert::to_version(stored, &self.api_version()),
+                }
+            }
+            Nature::Custom(custom) => {
+                serde_json::from_slice(&custom.present(self, entry)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// An object in the version that is stored.
+    pub(crate) fn to_storage(&self, object: &Value) -> Value {
+        match &self.nature {
+            Nature::Builtin(builtin) => match builtin.stored_as {
+                None => object.clone(),
+                Some((group, version)) => {
+                    let version = crate::resource::group_version(group, version);
+                    gantry_builtin::convert::to_version(object.clone(), &version)
+                }
+            },
+            Nature::Custom(custom) => {
+                let mut stored = object.clone();
+                stored["apiVersion"] = json!(custom.storage_version);
+                stored
+            }
+        }
+    }
+
+    /// What a watcher is sent to know how far it is.
+    pub(crate) fn bookmark(&self, metadata: Value) -> Value {
+        let mut object = self.empty();
+        object["kind"] = json!(self.kind);
+        object["apiVersion"] = json!(self.api_version());
+        let empty = object["metadata"].take();
+        object["metadata"] = metadata;
+        // What is written even when it is not set.
+        for (name, value) in empty.as_object().into_iter().flatten() {
+            if object["metadata"].get(name).is_none() {
+                object["metadata"][name] = value.clone();
+            }
+        }
+        object
+    }
+
+    /// The Go type, as some refusals name it.
+    pub(crate) fn type_name(&self, suffix: &str) -> String {
+        match &self.nature {
+            Nature::Builtin(_) => format!("*{}.{}{suffix}", self.version, self.kind),
+            Nature::Custom(_) if suffix.is_empty() => "*unstructured.Unstructured".to_owned(),
+            Nature::Custom(_) => "*unstructured.UnstructuredList".to_owned(),
+        }
+    }
+
+    /// Whether objects can be selected by these fields.
+    pub(crate) fn check_fields(&self, selector: &FieldSelector) -> Result<(), Refusal> {
+        for term in &selector.0 {
+            let known = match &self.nature {
+                Nature::Builtin(_) => {
+                    gantry_kinds::selectable(&self.group, &self.plural).check(&term.field)
+                }
+                Nature::Custom(custom) => {
+                    let fixed = ["metadata.name", "metadata.namespace"];
+                    let declared =
+                        custom.selectable.iter().any(|it| it.trim_start_matches('.') == term.field);
+                    if declared || fixed.contains(&term.field.as_str()) {
+                        Ok(())
+                    } else {
+                        Err(format!("field label not supported: {}", term.field))
+                    }
+                }
+            };
+            known.map_err(Refusal::bad_request)?;
+        }
+        Ok(())
+    }
+
+    /// The values of fields by which an object can be selected.
+    pub(crate) fn selectable_values(&self, bytes: &[u8]) -> BTreeMap<String, String> {
+        let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        match &self.nature {
+            Nature::Builtin(_) => {
+                gantry_kinds::selectable(&self.group, &self.plural).values(&object)
+            }
+            Nature::Custom(custom) => custom.selectable_values(&object),
+        }
+    }
+
+    /// The columns of its table.
+    pub(crate) fn columns(&self) -> Value {
+        let columns = match &self.nature {
+            Nature::Builtin(_) => gantry_kinds::print::columns(&self.group, &self.plural),
+            Nature::Custom(custom) => custom.columns.columns(),
+        };
+        let columns = columns.iter().map(|column| {
+            json!({
+                "name": column.name, "type": column.kind, "format": column.format,
+                "description": column.description, "priority": column.priority,
+            })
+        });
+        columns.collect()
+    }
+
+    /// An object's row in its table, and what is said about it.
+    pub(crate) fn row(&self, object: &Value, now: Timestamp) -> (Vec<Value>, Vec<Value>) {
+        let row = match &self.nature {
+            Nature::Builtin(builtin) => match builtin.stored_as {
+                None => gantry_kinds::print::row(&self.group, &self.plural, object, now),
+                Some(_) => {
+                    let stored = self.to_storage(object);
+                    gantry_kinds::print::row(&self.group, &self.plural, &stored, now)
+                }
+            },
+            Nature::Custom(custom) => custom.columns.row(object, now),
+        };
+        (row.cells, row.conditions)
+    }
+}
+
+/// The rules of a custom kind in the expression language, compiled.
+#[derive(Debug, Default)]
+pub struct Rules {}
+
+impl Rules {
+    /// Compiles the rules of a schema.
+    #[must_use]
+    pub fn compile(_schema: &Schema) -> Self {
+        Self {}
+    }
+}
+
+impl Custom {
+    fn validate(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        old: Option<&Value>,
+        part: Part,
+    ) -> Vec<Invalid> {
+        let mut faults = Vec::new();
+        if object["kind"] != json!(resource.kind) {
+            let detail = format!("must be {}", resource.kind);
+            faults.push(Invalid::value("kind", &object["kind"], &detail));
+        }
+        if object["apiVersion"] != json!(resource.api_version()) {
+            let detail = format!("must be {}", resource.api_version());
+            faults.push(Invalid::value("apiVersion", &object["apiVersion"], &detail));
+        }
+        faults.extend(match part {
+            Part::Status => gantry_schema::validate_status(&self.schema, object, old),
+            Part::Whole
+            | Part::Scale
+            | Part::Finalize
+            | Part::Approval
+            | Part::EphemeralContainers
+            | Part::Resize
+            | Part::Binding => gantry_schema::validate(&self.schema, object, old),
+        });
+        faults
+    }
+
+    /// A stored object as the current definition has it.
+    fn present(&self, resource: &Resource, entry: &Entry) -> Bytes {
+        // Each version has an epoch of its own: its bytes differ at least in the version.
+        let read = || {
+            let mut object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            gantry_schema::prune(&self.storage, &mut object);
+            gantry_schema::default(&self.storage, &mut object);
+            object["apiVersion"] = json!(resource.api_version());
+            let halves = crate::stored::encode(&object);
+            let revision = entry.revision.get().to_string();
+            Bytes::from([&halves.head[..], revision.as_bytes(), &halves.tail[..]].concat())
+        };
+        entry.extra.fresh(self.epoch, read)
+    }
+}

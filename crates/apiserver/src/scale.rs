@@ -1,0 +1,273 @@
+//! Scales: one small object that speaks for the size of many kinds.
+
+use gantry_schema::Invalid;
+use serde_json::{Map, Value, json};
+
+use crate::negotiate::PatchType;
+use crate::query::Query;
+use crate::resource::{Nature, Resource};
+use crate::status::{Cause, Refusal};
+use crate::write::{Changed, Write, meta};
+
+/// Where a kind keeps its size.
+struct Paths<'a> {
+    wanted: &'a str,
+    present: &'a str,
+    selector: Option<&'a str>,
+}
+
+impl Resource {
+    fn scale_paths(&self) -> Paths<'_> {
+        match &self.nature {
+            Nature::Builtin(_) => {
+                Paths { wanted: ".spec.replicas", present: ".status.replicas", selector: None }
+            }
+            Nature::Custom(custom) => {
+                let scale = custom.scale.as_ref();
+                Paths {
+                    wanted: scale.map_or("", |it| &it.spec_path),
+                    present: scale.map_or("", |it| &it.status_path),
+                    selector: scale.and_then(|it| it.selector_path.as_deref()),
+                }
+            }
+        }
+    }
+
+    /// The scale of an object.
+    pub(crate) fn scale_of(&self, object: &Value) -> Result<Value, Refusal> {
+        let paths = self.scale_paths();
+        let count = |path: &str| -> Result<Option<i64>, Refusal> {
+            match at(object, path) {
+                None | Some(Value::Null) => Ok(None),
+                Some(value) => value.as_i64().map(Some).ok_or_else(|| {
+                    let found = Value::to_string(value);
+                    let words = format!(
+                        "{path} accessor error: {found} is of the type {}, expected int64",
+                        go_type(value)
+                    );
+                    Refusal::failure(words)
+                }),
+            }
+        };
+        let wanted = count(paths.wanted)?;
+        if wanted.is_none() && self.custom().is_some() {
+            let words = format!(
+                "the spec replicas field {:?} does not exist",
+                paths.wanted
+            );
+            return Err(Refusal::internal(&words));
+        }
+        let present = count(paths.present)?.unwrap_or(0);
+        let selector = match (&self.nature, paths.selector) {
+            (Nature::Custom(_), Some(path)) => {
+                at(object, path).and_then(Value::as_str).unwrap_or_default().to_owned()
+            }
+            (Nature::Custom(_), None) => String::new(),
+            (Nature::Builtin(_), _) => selector_text(&object["spec"]["selector"]),
+        };
+        let mut metadata = Map::new();
+        for name in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            if let Some(value) = object["metadata"].get(name) {
+                metadata.insert(name.to_owned(), value.clone());
+            }
+        }
+        let mut spec = Map::new();
+        if let Some(wanted) = wanted.filter(|it| *it != 0) {
+            spec.insert("replicas".to_owned(), json!(wanted));
+        }
+        let mut status = Map::new();
+        status.insert("replicas".to_owned(), json!(present));
+        if !selector.is_empty() {
+            status.insert("selector".to_owned(), json!(selector));
+        }
+        Ok(json!({
+            "kind": "Scale", "apiVersion": "autoscaling/v1",
+            "metadata": metadata, "spec": spec, "status": status,
+        }))
+    }
+
+    /// The object with the size a scale asks for.
+    pub(crate) fn scaled(
+        &self,
+        write: &Write,
+        live: &Value,
+        current: &Value,
+        kind: Option<PatchType>,
+        body: &Value,
+        query: &Query,
+    ) -> Result<Changed, Refusal> {
+        let patched = match kind {
+            None => body.clone(),
+            Some(PatchType::Json) => gantry_patch::json_patch(current, body)
+                .map_err(|_| Refusal::unprocessable())?,
+            Some(PatchType::Merge | PatchType::Strategic) => {
+                gantry_patch::merge_patch(current, body).map_err(|_| Refusal::unprocessable())?
+            }
+            Some(PatchType::Apply) => {
+                return self.apply_scale(write, live, body, query.flag("force").unwrap_or(false));
+            }
+        };
+        let name = meta(&patched, "name");
+        if !name.is_empty() && name != write.name {
+            let wanted = &write.name;
+            return Err(Refusal::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({wanted})"
+            )));
+        }
+        let revision = meta(&patched, "resourceVersion");
+        if !revision.is_empty() && revision != meta(live, "resourceVersion") {
+            return Err(Refusal::modified(&self.group, &self.plural, &write.name));
+        }
+        let replicas = match &patched["spec"]["replicas"] {
+            Value::Null => 0,
+            value => value.as_i64().ok_or_else(|| {
+                Refusal::bad_request(format!(
+                    "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal \
+                     {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                    json_word(value)
+                ))
+            })?,
+        };
+        if replicas < 0 {
+            let fault = Invalid::value(
+                "spec.replicas",
+                &json!(replicas),
+                "must be greater than or equal to 0",
+            );
+            return Err(Refusal::invalid("autoscaling", "Scale", &write.name, &[fault]));
+        }
+        let mut object = live.clone();
+        put(&mut object, self.scale_paths().wanted, json!(replicas));
+        crate::change::own(write, Some(live), &mut object)?;
+        Ok(Changed::to(object))
+    }
+
+    /// The same by server-side apply: the scale's field stands for the object's.
+    fn apply_scale(
+        &self,
+        write: &Write,
+        live: &Value,
+        body: &Value,
+        force: bool,
+    ) -> Result<Changed, Refusal> {
+        let replicas = &body["spec"]["replicas"];
+        let mut config = json!({
+            "apiVersion": self.api_version(), "kind": self.kind, "metadata": { "name": write.name },
+        });
+        if !replicas.is_null() {
+            put(&mut config, self.scale_paths().wanted, replicas.clone());
+        }
+        let object = self.apply(write, Some(live), &config, force).map_err(|fault| match fault {
+            gantry_patch::ownership::ApplyError::Conflict(conflicts) => {
+                let causes = conflicts.causes().map(|(message, field)| Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message,
+                    field,
+                });
+                Refusal::apply_conflict(conflicts.message(), causes.collect())
+            }
+            other => Refusal::failure(other.to_string()),
+        })?;
+        Ok(Changed::to(object))
+    }
+}
+
+/// The value at a path such as `.spec.replicas`.
+pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut value = object;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        value = value.get(name)?;
+    }
+    Some(value)
+}
+
+fn put(object: &mut Value, path: &str, value: Value) {
+    let mut place = object;
+    for name in path.split('.').filter(|name| !name.is_empty()) {
+        if !place[name].is_object() && !place[name].is_null() && place[name] == value {
+            return;
+        }
+        place = &mut place[name];
+    }
+    *place = value;
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nil",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+fn json_word(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A label selector as text; a plain map, as old kinds have it, is one too.
+pub(crate) fn selector_text(selector: &Value) -> String {
+    let Some(fields) = selector.as_object() else { return String::new() };
+    let modern = fields.contains_key("matchLabels") || fields.contains_key("matchExpressions");
+    let mut terms: Vec<(String, String)> = Vec::new();
+    let labels = if modern { selector["matchLabels"].as_object() } else { Some(fields) };
+    for (key, value) in labels.into_iter().flatten() {
+        let value = value.as_str().unwrap_or_default();
+        terms.push((key.clone(), format!("{key}={value}")));
+    }
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let mut values: Vec<&str> = expression["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        let term = match expression["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "Exists" => key.to_owned(),
+            _ => format!("!{key}"),
+        };
+        terms.push((key.to_owned(), term));
+    }
+    terms.sort_by(|left, right| left.0.cmp(&right.0));
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_written_as_text() {
+        let table = [
+            (json!({ "matchLabels": { "b": "2", "a": "1" } }), "a=1,b=2"),
+            (json!({ "a": "1" }), "a=1"),
+            (
+                json!({ "matchLabels": { "z": "1" }, "matchExpressions": [
+                    { "key": "k", "operator": "In", "values": ["y", "x"] },
+                    { "key": "e", "operator": "Exists" },
+                    { "key": "d", "operator": "DoesNotExist" },
+                    { "key": "n", "operator": "NotIn", "values": ["q"] },
+                ] }),
+                "!d,e,k in (x,y),n notin (q),z=1",
+            ),
+            (json!(null), ""),
+        ];
+        for (selector, expected) in table {
+            assert_eq!(selector_text(&selector), expected, "{selector}");
+        }
+    }
+}

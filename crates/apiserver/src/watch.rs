@@ -1,0 +1,355 @@
+//! Watches: what is there, then every change, until the client has enough.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use gantry_process::clock::{Clock, Moment as Deadline};
+use gantry_store::{EventKind, Revision, Watch};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::api::{Api, Ask, Entry};
+use crate::body::{Body, unfold};
+use crate::negotiate::Shape;
+use crate::paging::{ListOptions, Moment, Resume};
+use crate::read::{Page, selects};
+use crate::render::Frame;
+use crate::resource::Resource;
+use crate::status::Refusal;
+use crate::stored::{Known, Line, restamp};
+use crate::{answer, websocket};
+
+type Event = gantry_store::Event<Known, Line>;
+
+/// How often a watcher that asked for it is told how far it is.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its end a watch is told how far it is, for the last time.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+/// Events handed over at once.
+const BATCH: usize = 256;
+/// Bytes sent at once.
+const CHUNK: usize = 64 * 1024;
+
+impl Api {
+    /// Follows a collection, or one object.
+    pub(crate) async fn watch(&self, mut ask: Ask) -> Result<Response<Body>, Refusal> {
+        let mut options = ListOptions::read(&ask.query, true)?;
+        ask.resource.check_fields(&options.fields)?;
+        if !ask.target.name.is_empty() {
+            options.fields.0.push(crate::selector::Term {
+                field: "metadata.name".to_owned(),
+                value: std::mem::take(&mut ask.target.name),
+                equal: true,
+            });
+        }
+        let follower = self.follow(&ask, options).await?;
+        let content_type = ask.style.content_type();
+        if websocket::is_asked(&ask.headers) {
+            return websocket::answer(ask, follower);
+        }
+        let body = unfold(follower, |mut follower| async move {
+            let bytes = follower.next().await?;
+            Some((bytes, follower))
+        });
+        Ok(answer::with_body(StatusCode::OK, content_type, body))
+    }
+
+    async fn follow(&self, ask: &Ask, options: ListOptions) -> Result<Follower, Refusal> {
+        let seconds = options.timeout_seconds.unwrap_or_else(|| fastrand::u64(1800..3600));
+        let start = self.0.clock.moment();
+        let end = start + Duration::from_secs(seconds.max(1));
+        let frame = Frame::of(ask, self.0.clock.clone())?;
+        let mut follower = Follower {
+            view: View {
+                resource: Arc::clone(&ask.resource),
+                scope: scope(ask),
+                frame,
+                options: options.clone(),
+                columns_sent: false,
+            },
+            ready: VecDeque::new(),
+            initial: None,
+            source: Source::Ended,
+            clock: self.0.clock.clone(),
+            stop: self.0.stop.clone(),
+            next_bookmark: first_bookmark(start, end),
+            last_revision: 0,
+            end,
+        };
+        let initial = match (options.initial_events, options.moment) {
+            (Some(asked), _) => asked,
+            (None, Moment::Latest | Moment::Any) => true,
+            (None, Moment::NotBefore(_) | Moment::At(_)) => false,
+        };
+        if !initial {
+            let after = match options.moment {
+                Moment::NotBefore(revision) | Moment::At(revision) => revision,
+                Moment::Latest | Moment::Any => self.0.store.revision().get(),
+            };
+            follower.begin_after(self, after);
+            return Ok(follower);
+        }
+        let wait = ListOptions { limit: 0, resume: None::<Resume>, ..options };
+        let page = self.page(&ask.resource, &ask.target.namespace, wait).await?;
+        let revision = page.revision;
+        follower.begin_after(self, revision);
+        follower.initial = Some(Initial::of(&page));
+        Ok(follower)
+    }
+}
+
+/// The keys a watch is about all begin with this.
+fn scope(ask: &Ask) -> String {
+    match ask.target.namespace.as_str() {
+        namespace if ask.resource.namespaced && !namespace.is_empty() => format!("{namespace}/"),
+        _ => String::new(),
+    }
+}
+
+fn first_bookmark(start: Deadline, end: Deadline) -> Deadline {
+    let before_end = start + (end - start).saturating_sub(BOOKMARK_BEFORE_END);
+    before_end.min(start + BOOKMARK_EVERY)
+}
+
+/// What is there when a watch begins.
+struct Initial {
+    entries: Box<dyn Iterator<Item = Arc<Entry>> + Send>,
+    revision: u64,
+}
+
+impl Initial {
+    fn of(page: &Page) -> Self {
+        Self { entries: Box::new(page.entries()), revision: page.revision }
+    }
+}
+
+/// Where events come from.
+enum Source {
+    /// The store.
+    Store(Watch<Known, Line>),
+    /// The beginning was too old; the client is told so and that is all.
+    TooOld(Refusal),
+    /// Nothing more comes.
+    Ended,
+}
+
+/// A watch in progress.
+pub(crate) struct Follower {
+    view: View,
+    ready: VecDeque<Bytes>,
+    initial: Option<Initial>,
+    source: Source,
+    clock: Clock,
+    stop: CancellationToken,
+    next_bookmark: Deadline,
+    /// The newest revision the client knows of.
+    last_revision: u64,
+    end: Deadline,
+}
+
+impl Follower {
+    fn begin_after(&mut self, api: &Api, revision: u64) {
+        let space = &self.view.resource.space;
+        self.last_revision = revision;
+        self.source = match api.0.store.watch(space, Revision::new(revision)) {
+            Ok(watch) => Source::Store(watch),
+            Err(old) => Source::TooOld(too_old(revision, old.oldest.get())),
+        };
+    }
+
+    /// The next bytes for the client; `None` when the watch is over.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.chunk() {
+                return Some(bytes);
+            }
+            if self.initial.is_some() {
+                self.tell_initial();
+                continue;
+            }
+            let deadline = self.next_bookmark.min(self.end);
+            let watch = match &mut self.source {
+                Source::Store(watch) => watch,
+                Source::TooOld(refusal) => {
+                    self.ready.push_back(error_line(refusal));
+                    self.source = Source::Ended;
+                    continue;
+                }
+                Source::Ended => return None,
+            };
+            // Each branch may be dropped: waiting takes nothing from the window.
+            let batch = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                () = self.clock.sleep_until(deadline) => None,
+                batch = watch.next(BATCH) => Some(batch),
+            };
+            match batch {
+                Some(Ok(events)) => {
+                    for event in events {
+                        self.last_revision = event.revision.get();
+                        self.ready.extend(self.view.line(&event));
+                    }
+                }
+                Some(Err(lagged)) => {
+                    let refusal = too_old(self.last_revision, lagged.oldest.get());
+                    self.source = Source::TooOld(refusal);
+                }
+                None if self.clock.moment() >= self.end => return None,
+                None => self.tell_progress(),
+            }
+        }
+    }
+
+    /// Lines that are ready, as many as go well together.
+    fn chunk(&mut self) -> Option<Bytes> {
+        if self.ready.len() == 1 {
+            return self.ready.pop_front();
+        }
+        let mut chunk = BytesMut::new();
+        while chunk.len() < CHUNK {
+            let Some(line) = self.ready.pop_front() else { break };
+            chunk.put_slice(&line);
+        }
+        (!chunk.is_empty()).then(|| chunk.freeze())
+    }
+
+    /// Some of what is there, and at its end the mark that says so.
+    fn tell_initial(&mut self) {
+        let Some(initial) = &mut self.initial else { return };
+        for entry in initial.entries.by_ref().take(BATCH) {
+            self.ready.push_back(self.view.added(&entry));
+        }
+        if self.ready.is_empty() {
+            let revision = initial.revision;
+            self.initial = None;
+            if self.view.options.bookmarks {
+                self.ready.push_back(self.view.bookmark(revision, true));
+            }
+        }
+    }
+
+    fn tell_progress(&mut self) {
+        let now = self.clock.moment();
+        let before_end = now + (self.end - now).saturating_sub(BOOKMARK_BEFORE_END);
+        self.next_bookmark = if before_end > now {
+            before_end.min(now + BOOKMARK_EVERY)
+        } else {
+            self.end
+        };
+        let Source::Store(watch) = &self.source else { return };
+        let revision = watch.caught_up().get().max(self.last_revision);
+        if self.view.options.bookmarks {
+            self.ready.push_back(self.view.bookmark(revision, false));
+        }
+    }
+}
+
+fn too_old(asked: u64, oldest: u64) -> Refusal {
+    let message = format!("too old resource version: {asked} ({oldest})");
+    Refusal::expired(message, None)
+}
+
+fn error_line(refusal: &Refusal) -> Bytes {
+    line("ERROR", &Bytes::from(refusal.document().to_string()))
+}
+
+/// One line of a watch.
+fn line(kind: &str, object: &Bytes) -> Bytes {
+    let mut line = BytesMut::with_capacity(object.len() + 48);
+    line.put_slice(b"{\"type\":\"");
+    line.put_slice(kind.as_bytes());
+    line.put_slice(b"\",\"object\":");
+    line.put_slice(object);
+    line.put_slice(b"}\n");
+    line.freeze()
+}
+
+/// How one client sees events.
+struct View {
+    resource: Arc<Resource>,
+    scope: String,
+    frame: Frame,
+    options: ListOptions,
+    columns_sent: bool,
+}
+
+impl View {
+    /// What the client is told of an event, if anything.
+    fn line(&mut self, event: &Event) -> Option<Bytes> {
+        if !event.entry.key.starts_with(self.scope.as_bytes()) {
+            return None;
+        }
+        if !self.options.selects() {
+            let kind = match (event.kind, &event.previous) {
+                (EventKind::Delete, _) => "DELETED",
+                (EventKind::Put, None) => "ADDED",
+                (EventKind::Put, Some(_)) => "MODIFIED",
+            };
+            if self.frame.is_stored_bytes(&self.resource) {
+                return Some(event.extra.get(|| line(kind, &event.entry.value)));
+            }
+            return Some(self.framed(kind, &event.entry));
+        }
+        let is = event.kind == EventKind::Put && self.selects(&event.entry);
+        let was = event.previous.as_ref().filter(|previous| self.selects(previous));
+        match (was, is) {
+            (None, true) => Some(self.framed("ADDED", &event.entry)),
+            (Some(_), true) => Some(self.framed("MODIFIED", &event.entry)),
+            (Some(_), false) if event.kind == EventKind::Delete => {
+                Some(self.framed("DELETED", &event.entry))
+            }
+            // It no longer matches: the client gets what matched last, at the new revision.
+            (Some(previous), false) => {
+                let bytes = self.resource.present(previous);
+                let bytes = restamp(&bytes, event.revision.get());
+                let framed = self.wrap(bytes);
+                Some(line("DELETED", &framed))
+            }
+            (None, false) => None,
+        }
+    }
+
+    fn selects(&self, entry: &Entry) -> bool {
+        selects(&self.resource, &self.options, entry)
+    }
+
+    fn added(&mut self, entry: &Entry) -> Bytes {
+        self.framed("ADDED", entry)
+    }
+
+    fn framed(&mut self, kind: &str, entry: &Entry) -> Bytes {
+        let bytes = self.resource.present(entry);
+        let bytes = self.wrap(bytes);
+        line(kind, &bytes)
+    }
+
+    /// The object in the form the client asked for.
+    fn wrap(&mut self, bytes: Bytes) -> Bytes {
+        let first = !std::mem::replace(&mut self.columns_sent, true);
+        self.frame.wrap(&self.resource, bytes, first)
+    }
+
+    fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
+        if end_of_initial {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let object = match self.frame.shape() {
+            Shape::Metadata(version) | Shape::MetadataList(version) => json!({
+                "kind": "PartialObjectMetadata",
+                "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": metadata,
+            }),
+            Shape::Object => self.resource.bookmark(metadata),
+            Shape::Table(_) => {
+                let object = self.resource.bookmark(metadata);
+                let bytes = Bytes::from(object.to_string());
+                return line("BOOKMARK", &self.wrap(bytes));
+            }
+        };
+        line("BOOKMARK", &Bytes::from(Value::to_string(&object)))
+    }
+}

@@ -1,0 +1,352 @@
+//! Making and changing objects: the steps every write goes through, whoever asks for it.
+
+use std::sync::Arc;
+
+use gantry_store::{CommitError, Expect};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::{Api, Ask, Entry};
+use crate::access::Caller;
+use crate::names;
+use crate::query::WriteOptions;
+use crate::resource::Resource;
+use crate::rules::Part;
+use crate::status::Refusal;
+use crate::stored::encode;
+
+/// Who writes what, and how.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) part: Part,
+    pub(crate) manager: String,
+    pub(crate) caller: Caller,
+    pub(crate) dry_run: bool,
+    pub(crate) now: Timestamp,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What a write left behind.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// A stored object.
+    Stored(Arc<Entry>),
+    /// An object that is not, or no longer, stored: a dry run, or the last finalizer went.
+    Gone(Value),
+}
+
+/// Tries of a change that others overtake, before the caller is told.
+const TRIES: usize = 16;
+/// Names tried for a prefix.
+const NAMES: usize = 8;
+
+impl Write {
+    pub(crate) fn of(ask: &Ask, options: &WriteOptions) -> Self {
+        Self {
+            resource: Arc::clone(&ask.resource),
+            namespace: ask.target.namespace.clone(),
+            name: ask.target.name.clone(),
+            part: Part::Whole,
+            manager: ask.manager(&options.manager),
+            caller: ask.caller.clone(),
+            dry_run: options.dry_run,
+            now: ask.now,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The time as objects have it.
+    pub(crate) fn stamp(&self) -> String {
+        seconds(self.now)
+    }
+
+    fn refusal(&self, make: impl Fn(&str, &str, &str) -> Refusal, name: &str) -> Refusal {
+        make(&self.resource.group, &self.resource.plural, name)
+    }
+}
+
+/// A time to the second, as objects have it.
+pub(crate) fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A text in the metadata of an object.
+pub(crate) fn meta<'a>(object: &'a Value, name: &str) -> &'a str {
+    object["metadata"][name].as_str().unwrap_or_default()
+}
+
+impl Api {
+    /// Stores a new object, which is decoded and defaulted.
+    pub(crate) async fn insert(
+        &self,
+        write: &mut Write,
+        mut object: Value,
+    ) -> Result<Written, Refusal> {
+        let resource = Arc::clone(&write.resource);
+        settle_namespace(write, &mut object)?;
+        self.admit_create(write, &mut object)?;
+        if !meta(&object, "resourceVersion").is_empty() {
+            let words = "resourceVersion should not be set on objects to be created";
+            return Err(Refusal::failure(words));
+        }
+        let prefix = meta(&object, "generateName").to_owned();
+        let generate = meta(&object, "name").is_empty() && !prefix.is_empty();
+        for _ in 0..NAMES {
+            let mut object = object.clone();
+            if generate {
+                object["metadata"]["name"] = json!(names::generate(&prefix));
+            }
+            fill_system_fields(write, &mut object);
+            self.prepare_create(write, &mut object)?;
+            let (faults, warnings) = resource.validate_create(&object);
+            let name = meta(&object, "name").to_owned();
+            if !faults.is_empty() {
+                return Err(Refusal::invalid(
+                    &resource.group,
+                    resource.kind_in_refusals(),
+                    &name,
+                    &faults,
+                ));
+            }
+            write.warnings.extend(warnings);
+            write.name.clone_from(&name);
+            let key = resource.key(&write.namespace, &name);
+            if write.dry_run {
+                let known = self.0.store.snapshot().space(&resource.space);
+                if known.get(key.as_bytes()).is_none() {
+                    self.forget_create(write, &object);
+                    return Ok(Written::Gone(object));
+                }
+            } else {
+                let stored = resource.to_storage(&object);
+                match self.put(&resource, key, Expect::Absent, &stored).await? {
+                    Some(entry) => {
+                        let entry = self.after_create(write, entry).await?;
+                        return Ok(Written::Stored(entry));
+                    }
+                    None => self.forget_create(write, &object),
+                }
+            }
+            if !generate {
+                return Err(write.refusal(Refusal::already_exists, &name));
+            }
+        }
+        Err(write.refusal(Refusal::name_not_generated, &prefix))
+    }
+
+    /// Stores bytes; `None` when the key is not what was expected.
+    pub(crate) async fn put(
+        &self,
+        resource: &Resource,
+        key: String,
+        expect: Expect,
+        object: &Value,
+    ) -> Result<Option<Arc<Entry>>, Refusal> {
+        let halves = encode(object);
+        let value = gantry_store::Value { head: halves.head, tail: halves.tail };
+        let change = gantry_store::Change::Put(value);
+        self.commit(resource, key, expect, change).await
+    }
+
+    /// Removes an object whose last state is `object`; `None` when it was overtaken.
+    pub(crate) async fn remove(
+        &self,
+        resource: &Resource,
+        key: String,
+        expect: Expect,
+        object: &Value,
+    ) -> Result<Option<Arc<Entry>>, Refusal> {
+        let halves = encode(object);
+        let value = gantry_store::Value { head: halves.head, tail: halves.tail };
+        let change = gantry_store::Change::Delete(value);
+        let removed = self.commit(resource, key, expect, change).await?;
+        if let Some(entry) = &removed {
+            self.after_remove(resource, entry);
+        }
+        Ok(removed)
+    }
+
+    async fn commit(
+        &self,
+        resource: &Resource,
+        key: String,
+        expect: Expect,
+        change: gantry_store::Change,
+    ) -> Result<Option<Arc<Entry>>, Refusal> {
+        let write = gantry_store::Write {
+            space: resource.space.clone().into(),
+            key: key.into_bytes().into(),
+            expect,
+            change,
+        };
+        match self.0.store.commit(write).await {
+            Ok(committed) => Ok(Some(committed.entry)),
+            Err(CommitError::Conflict { .. }) => Ok(None),
+            Err(error @ CommitError::TooLarge { .. }) => {
+                Err(Refusal::too_large(error.to_string()))
+            }
+            Err(error) => {
+                tracing::error!(%error, space = resource.space, "could not store a change");
+                Err(Refusal::unavailable(&format!("the change was not stored: {error}")))
+            }
+        }
+    }
+
+    /// Changes an object with `make`, again and again until nobody is in between.
+    ///
+    /// `make` gets the object in the version of the request and returns it as it should be.
+    pub(crate) async fn modify(
+        &self,
+        write: &mut Write,
+        mut make: impl FnMut(&Api, &Write, &Value) -> Result<Changed, Refusal>,
+    ) -> Result<Written, Refusal> {
+        let resource = Arc::clone(&write.resource);
+        for _ in 0..TRIES {
+            let Some(entry) = self.stored(&resource, &write.namespace, &write.name) else {
+                return Err(write.refusal(Refusal::not_found, &write.name));
+            };
+            let live = resource.tree(&entry);
+            let Changed { object: mut new, warnings } = make(self, write, &live)?;
+            let demanded = check_revision(write, &live, &new)?;
+            carry_over(&live, &mut new);
+            self.prepare_update(write, &live, &mut new)?;
+            let (faults, more) = resource.validate_update(&new, &live, write.part);
+            if !faults.is_empty() {
+                let (group, kind) = (&resource.group, resource.kind_in_refusals());
+                return Err(Refusal::invalid(group, kind, &write.name, &faults));
+            }
+            write.warnings.extend(warnings.into_iter().chain(more));
+            if gantry_patch::ownership::unchanged(&live, &mut new) {
+                return Ok(Written::Stored(entry));
+            }
+            if write.dry_run {
+                return Ok(Written::Gone(new));
+            }
+            let key = resource.key(&write.namespace, &write.name);
+            let expect = Expect::Revision(entry.revision);
+            let stored = resource.to_storage(&new);
+            let outcome = if goes_away(&new) {
+                let removed = self.remove(&resource, key, expect, &stored).await?;
+                removed.map(|_| Written::Gone(new))
+            } else {
+                let put = self.put(&resource, key, expect, &stored).await?;
+                match put {
+                    Some(entry) => {
+                        let entry = self.after_update(write, &live, entry).await?;
+                        Some(Written::Stored(entry))
+                    }
+                    None => None,
+                }
+            };
+            if let Some(written) = outcome {
+                return Ok(written);
+            }
+            if demanded {
+                break;
+            }
+            write.warnings.clear();
+        }
+        Err(write.refusal(Refusal::modified, &write.name))
+    }
+}
+
+/// An object as it should be.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Changed {
+    pub(crate) fn to(object: Value) -> Self {
+        Self { object, warnings: Vec::new() }
+    }
+}
+
+/// The namespace is the one in the path.
+fn settle_namespace(write: &Write, object: &mut Value) -> Result<(), Refusal> {
+    if !object["metadata"].is_object() {
+        object["metadata"] = json!({});
+    }
+    let said = meta(object, "namespace").to_owned();
+    let Some(metadata) = object["metadata"].as_object_mut() else { return Ok(()) };
+    if !write.resource.namespaced {
+        metadata.shift_remove("namespace");
+    } else if said.is_empty() {
+        metadata.insert("namespace".to_owned(), json!(write.namespace));
+    } else if said != write.namespace {
+        return Err(namespace_mismatch());
+    }
+    Ok(())
+}
+
+pub(crate) fn namespace_mismatch() -> Refusal {
+    Refusal::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    )
+}
+
+/// What only the server says about a new object.
+fn fill_system_fields(write: &Write, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        metadata.shift_remove(name);
+    }
+    metadata.insert("uid".to_owned(), json!(names::uid()));
+    metadata.insert("creationTimestamp".to_owned(), json!(write.stamp()));
+}
+
+/// Whether the caller named a revision; refused if it is not the current one.
+fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<bool, Refusal> {
+    let (current, named) = (meta(live, "resourceVersion"), meta(new, "resourceVersion"));
+    if named.is_empty() || named == "0" {
+        if write.resource.may_update_blindly() {
+            return Ok(false);
+        }
+        let fault = gantry_schema::Invalid::value(
+            "metadata.resourceVersion",
+            &json!(0),
+            "must be specified for an update",
+        );
+        let Resource { group, plural, .. } = &*write.resource;
+        return Err(Refusal::invalid(group, plural, &write.name, &[fault]));
+    }
+    if named.parse::<u64>().is_err() {
+        let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(named));
+        return Err(Refusal::failure(words));
+    }
+    if named == current { Ok(true) } else { Err(write.refusal(Refusal::modified, &write.name)) }
+}
+
+/// What an update cannot change, or need not say.
+fn carry_over(live: &Value, new: &mut Value) {
+    let Some(metadata) = new["metadata"].as_object_mut() else { return };
+    metadata.shift_remove("selfLink");
+    for name in ["uid", "deletionGracePeriodSeconds"] {
+        if metadata.get(name).is_none_or(Value::is_null) && !live["metadata"][name].is_null() {
+            metadata.insert(name.to_owned(), live["metadata"][name].clone());
+        }
+    }
+    for name in ["creationTimestamp", "resourceVersion", "namespace", "name"] {
+        if !live["metadata"][name].is_null() {
+            metadata.insert(name.to_owned(), live["metadata"][name].clone());
+        }
+    }
+    if !live["metadata"]["deletionTimestamp"].is_null() {
+        let when = live["metadata"]["deletionTimestamp"].clone();
+        metadata.insert("deletionTimestamp".to_owned(), when);
+    }
+}
+
+/// Whether nothing holds a deleted object any longer.
+pub(crate) fn goes_away(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let held = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+    let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let kept = object["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+        && object["kind"] == "Namespace";
+    metadata["deletionTimestamp"].is_string() && !held && grace == 0 && !kept
+}
