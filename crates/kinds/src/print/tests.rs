@@ -1,0 +1,1 @@
+//! Rows and columns against what a real server prints.
