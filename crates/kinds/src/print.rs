@@ -55,7 +55,8 @@ pub fn columns(group: &str, resource: &str) -> &'static [Column] {
 
 /// The row of an object of a built-in kind, to go with [`columns`].
 ///
-/// Any served version of the kind will do.
+/// The object is in the version that is stored; that matters for `horizontalpodautoscalers` alone,
+/// which are read as `autoscaling/v2`.
 #[must_use]
 pub fn row(group: &str, resource: &str, object: &Value, now: Timestamp) -> Row {
     let (_, cells) = printer(group, resource);
@@ -80,7 +81,7 @@ fn printer(group: &str, resource: &str) -> (&'static [Column], Cells) {
         ("", "componentstatuses") => (of_cluster::COMPONENTSTATUSES, cluster::component_status),
         ("", "configmaps") => (of_cluster::CONFIGMAPS, cluster::config_map),
         ("", "endpoints") => (of_network::ENDPOINTS, network::endpoints),
-        ("", "events") => (of_cluster::EVENTS, cluster::event),
+        ("" | "events.k8s.io", "events") => (of_cluster::EVENTS, cluster::event),
         ("", "namespaces") => (of_cluster::NAMESPACES, cluster::namespace),
         ("", "nodes") => (of_cluster::NODES, cluster::node),
         ("", "persistentvolumeclaims") => (of_storage::PERSISTENTVOLUMECLAIMS, storage::claim),
@@ -129,7 +130,6 @@ fn printer(group: &str, resource: &str) -> (&'static [Column], Cells) {
         ("discovery.k8s.io", "endpointslices") => {
             (of_network::ENDPOINTSLICES, network::endpoint_slice)
         }
-        ("events.k8s.io", "events") => (of_cluster::EVENTS, cluster::event),
         ("flowcontrol.apiserver.k8s.io", "flowschemas") => {
             (of_access::FLOWSCHEMAS, access::flow_schema)
         }

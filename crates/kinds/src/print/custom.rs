@@ -7,11 +7,11 @@ use gantry_schema::Invalid;
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
+use super::Row;
 use super::age::{age, parse};
 use super::columns::{CUSTOM_AGE, Column, NAME};
 use super::fields::{list, name, number, text};
 use super::json_path::{self, Found, JsonPath, Literal, SyntaxError};
-use super::Row;
 
 /// The columns of one version of a custom kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,7 +111,8 @@ impl std::error::Error for Unrecognized {
 
 /// What is wrong with `additionalPrinterColumns` in a definition that is being written.
 ///
-/// `field` is where they are, as in `spec.versions[0].additionalPrinterColumns`.
+/// `field` is where they are. A real server says `spec.additionalPrinterColumns` if all versions have
+/// the same ones, as the only version does, and `spec.versions[0].additionalPrinterColumns` if not.
 #[must_use]
 pub fn check_columns(declared: &Value, field: &str) -> Vec<Invalid> {
     const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
@@ -159,8 +160,9 @@ fn cell(kind: &str, found: &Found<'_>, now: Timestamp) -> Value {
             number.as_f64().map_or(Value::Null, float_cell)
         }
         ("number", Found::Literal(Literal::Float(float))) => float_cell(*float),
-        ("date", Found::Value(Value::String(time))) => date(time, now).into(),
-        ("date", Found::Literal(Literal::Text(time))) => date(time, now).into(),
+        ("date", Found::Value(Value::String(time)) | Found::Literal(Literal::Text(time))) => {
+            date(time, now).into()
+        }
         _ => Value::Null,
     }
 }
@@ -176,15 +178,18 @@ fn date(time: &str, now: Timestamp) -> String {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the fraction is what is to go")]
+/// A float without its fraction. Beyond the whole numbers there are, Go on common machines answers
+/// with the least of them, whatever the sign.
 fn whole(float: f64) -> i64 {
-    float as i64
+    #[expect(clippy::cast_possible_truncation, reason = "the fraction is what is to go")]
+    if float.abs() < BOUND { float as i64 } else { i64::MIN }
 }
+
+/// Two to the power of 63, the first float that is no `i64`.
+const BOUND: f64 = 9_223_372_036_854_775_808.0;
 
 /// A float as Go prints it in JSON: without a fraction where there is none.
 fn float_cell(float: f64) -> Value {
-    #[expect(clippy::cast_precision_loss, reason = "the bound is a power of two")]
-    const BOUND: f64 = i64::MAX as f64;
     if float.fract() == 0.0 && float.abs() < BOUND {
         return whole(float).into();
     }
@@ -197,12 +202,12 @@ fn go_text(found: &Found<'_>) -> String {
         Found::Byte(byte) => byte.to_string(),
         Found::Literal(Literal::Text(text)) | Found::Value(Value::String(text)) => text.clone(),
         Found::Literal(Literal::Int(int)) => int.to_string(),
-        Found::Literal(Literal::Float(float)) => go_float(*float, -4, 2),
+        Found::Literal(Literal::Float(float)) => go_float(*float, BARE),
         Found::Literal(Literal::Bool(truth)) | Found::Value(Value::Bool(truth)) => {
             truth.to_string()
         }
         Found::Value(Value::Null) => "<no value>".to_owned(),
-        Found::Value(Value::Number(number)) => go_number(number, -4, 2),
+        Found::Value(Value::Number(number)) => go_number(number, BARE),
         Found::Value(tree @ (Value::Array(_) | Value::Object(_))) => {
             let mut out = String::new();
             go_json(tree, &mut out);
@@ -217,7 +222,7 @@ fn go_json(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
-        Value::Number(number) => out.push_str(&go_number(number, -6, 1)),
+        Value::Number(number) => out.push_str(&go_number(number, IN_JSON)),
         Value::String(text) => go_quote(text, out),
         Value::Array(elements) => {
             out.push('[');
@@ -267,23 +272,35 @@ fn go_quote(text: &str, out: &mut String) {
     out.push('"');
 }
 
-fn go_number(number: &Number, least: i32, digits: usize) -> String {
+/// From which power of ten up and down a float is written with an exponent, and in how many digits
+/// that is at least.
+#[derive(Clone, Copy)]
+struct Exponents {
+    down: i32,
+    up: i32,
+    digits: usize,
+}
+
+const BARE: Exponents = Exponents { down: -5, up: 6, digits: 2 };
+const IN_JSON: Exponents = Exponents { down: -7, up: 21, digits: 1 };
+
+fn go_number(number: &Number, exponents: Exponents) -> String {
     match (number.as_i64(), number.as_f64()) {
         (Some(int), _) => int.to_string(),
-        (None, Some(float)) => go_float(float, least, digits),
+        (None, Some(float)) => go_float(float, exponents),
         (None, None) => number.to_string(),
     }
 }
 
-/// A float in as few digits as tell it from its neighbours. Below ten to the power of `least`, and
-/// from 21 on, it has an exponent of at least `digits` digits.
-fn go_float(float: f64, least: i32, digits: usize) -> String {
+/// A float in as few digits as tell it from its neighbours.
+fn go_float(float: f64, exponents: Exponents) -> String {
+    let Exponents { down, up, digits } = exponents;
     let text = format!("{float:e}");
-    let exponent = text.split_once('e').and_then(|(_, it)| it.parse::<i32>().ok());
-    match (text.split_once('e'), exponent) {
-        (Some((mantissa, _)), Some(exponent)) if exponent < least || exponent >= 21 => {
-            let sign = if exponent < 0 { '-' } else { '+' };
-            format!("{mantissa}e{sign}{:0digits$}", exponent.unsigned_abs())
+    let parts = text.split_once('e');
+    match parts.and_then(|(mantissa, power)| Some((mantissa, power.parse::<i32>().ok()?))) {
+        Some((mantissa, power)) if power <= down || power >= up => {
+            let sign = if power < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:0digits$}", power.unsigned_abs())
         }
         _ => float.to_string(),
     }

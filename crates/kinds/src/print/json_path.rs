@@ -83,7 +83,10 @@ enum Step {
     Wildcard,
     Recursive,
     Union(Vec<Vec<Self>>),
-    Filter { left: Vec<Self>, test: Test },
+    Filter {
+        left: Vec<Self>,
+        test: Test,
+    },
     Literal(Literal),
     /// `range`, `end`, and words that mean nothing: they parse, and lead nowhere.
     Word,

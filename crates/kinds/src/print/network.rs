@@ -99,8 +99,7 @@ pub(super) fn endpoint_slice(object: &Value, now: Timestamp) -> Vec<Value> {
     };
     let ports: Vec<String> = list(&object["ports"]).iter().map(port).collect();
     let endpoints = list(&object["endpoints"]).iter();
-    let addresses: Vec<&str> =
-        endpoints.flat_map(|it| list(&it["addresses"])).map(text).collect();
+    let addresses: Vec<&str> = endpoints.flat_map(|it| list(&it["addresses"])).map(text).collect();
     vec![
         name(object),
         text(&object["addressType"]).into(),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::age::{age, time_of};
-use super::fields::{self, NONE, condition, is_deleted, is_true, list, number, text, text_or, truth};
+use super::fields::{self, NONE, is_deleted, is_true, list, number, text, text_or, truth};
 
 /// The cells of a pod.
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
@@ -72,10 +72,10 @@ impl Story {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let sidecars = list(&spec["initContainers"]).iter().filter(|it| is_sidecar(it)).count();
         let mut reason = text_or(&status["reason"], text(&status["phase"])).to_owned();
-        let gated = |it: &&Value| {
+        let gated = list(&status["conditions"]).iter().any(|it| {
             text(&it["type"]) == "PodScheduled" && text(&it["reason"]) == "SchedulingGated"
-        };
-        if list(&status["conditions"]).iter().any(|it| gated(&it)) {
+        });
+        if gated {
             "SchedulingGated".clone_into(&mut reason);
         }
         let mut story = Self {
@@ -84,9 +84,8 @@ impl Story {
             reason,
             restarts: Restarts::default(),
         };
-        let of_sidecars = story.initialise(pod);
-        if let Some(restarts) = of_sidecars {
-            story.restarts = restarts;
+        if let Some(of_sidecars) = story.initialise(pod) {
+            story.restarts = of_sidecars;
             story.run(status);
         }
         if is_deleted(pod) {
@@ -110,7 +109,8 @@ impl Story {
         for (place, container) in list(&status["initContainerStatuses"]).iter().enumerate() {
             let name = text(&container["name"]);
             let declared = list(&spec["initContainers"]).iter();
-            let sidecar = declared.rev().find(|it| text(&it["name"]) == name).is_some_and(is_sidecar);
+            let sidecar =
+                declared.rev().find(|it| text(&it["name"]) == name).is_some_and(is_sidecar);
             self.restarts.add(container);
             if sidecar {
                 of_sidecars.add(container);
@@ -186,9 +186,6 @@ fn readiness_gates(pod: &Value) -> String {
         return NONE.to_owned();
     }
     let conditions = &pod["status"]["conditions"];
-    let open = |gate: &&Value| {
-        condition(conditions, text(&gate["conditionType"]))
-            .is_some_and(|it| text(&it["status"]) == "True")
-    };
+    let open = |gate: &&Value| is_true(conditions, text(&gate["conditionType"]));
     format!("{}/{}", gates.iter().filter(open).count(), gates.len())
 }

@@ -57,8 +57,7 @@ fn phase(object: &Value) -> &str {
 
 /// The storage class of a volume or claim: an annotation named it before a field did.
 fn class_of(object: &Value) -> &str {
-    let annotation =
-        &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
+    let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     set_or(annotation, text(&object["spec"]["storageClassName"]))
 }
 

@@ -1,6 +1,6 @@
 //! Columns of nodes, namespaces and what belongs to the cluster as a whole.
 
-use super::{Column, AGE, NAME, NAME_WIDE, boolean, integer, text, wide};
+use super::{AGE, Column, NAME, NAME_WIDE, boolean, integer, text, wide};
 
 pub(in crate::print) const COMPONENTSTATUSES: &[Column] = &[
     NAME,
@@ -14,9 +14,9 @@ pub(in crate::print) const CONFIGMAPS: &[Column] = &[
     text(
         "Data",
         "Data contains the configuration data. Each key must consist of alphanumeric characters, \
-         '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData \
-         field. The keys stored in Data must not overlap with the keys in the BinaryData \
-         field, this is enforced during validation process.",
+         '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the BinaryData field. The \
+         keys stored in Data must not overlap with the keys in the BinaryData field, this is \
+         enforced during validation process.",
     ),
     AGE,
 ];
@@ -34,12 +34,12 @@ pub(in crate::print) const EVENTS: &[Column] = &[
         "Subobject",
         "If referring to a piece of an object instead of an entire object, this string should \
          contain a valid JSON/Go field access statement, such as \
-         desiredState.manifest.containers[2]. For example, if the object reference is to \
-         a container within a pod, this would take on a value like: \
-         \"spec.containers{name}\" (where \"name\" refers to the name of the container \
-         that triggered the event) or if no container name is specified \
-         \"spec.containers[2]\" (container with index 2 in this pod). This syntax is \
-         chosen only to have some well-defined way of referencing a part of an object.",
+         desiredState.manifest.containers[2]. For example, if the object reference is to a \
+         container within a pod, this would take on a value like: \"spec.containers{name}\" \
+         (where \"name\" refers to the name of the container that triggered the event) or if no \
+         container name is specified \"spec.containers[2]\" (container with index 2 in this pod). \
+         This syntax is chosen only to have some well-defined way of referencing a part of an \
+         object.",
     ),
     wide(
         "Source",
@@ -54,11 +54,8 @@ pub(in crate::print) const EVENTS: &[Column] = &[
     NAME_WIDE,
 ];
 
-pub(in crate::print) const NAMESPACES: &[Column] = &[
-    NAME,
-    text("Status", "The status of the namespace"),
-    AGE,
-];
+pub(in crate::print) const NAMESPACES: &[Column] =
+    &[NAME, text("Status", "The status of the namespace"), AGE];
 
 pub(in crate::print) const NODES: &[Column] = &[
     NAME,
@@ -69,26 +66,24 @@ pub(in crate::print) const NODES: &[Column] = &[
     wide(
         "Internal-IP",
         "List of addresses reachable to the node. Queried from cloud provider, if available. More \
-         info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: \
-         This field is declared as mergeable, but the merge key is not sufficiently \
-         unique, which can cause data corruption when it is merged. Callers should \
-         instead use a full-replacement patch. See https://pr.k8s.io/79391 for an \
-         example. Consumers should assume that addresses can change during the lifetime \
-         of a Node. However, there are some exceptions where this may not be possible, \
-         such as Pods that inherit a Node's address in its own status or consumers of the \
-         downward API (status.hostIP).",
+         info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: This field \
+         is declared as mergeable, but the merge key is not sufficiently unique, which can cause \
+         data corruption when it is merged. Callers should instead use a full-replacement patch. \
+         See https://pr.k8s.io/79391 for an example. Consumers should assume that addresses can \
+         change during the lifetime of a Node. However, there are some exceptions where this may \
+         not be possible, such as Pods that inherit a Node's address in its own status or \
+         consumers of the downward API (status.hostIP).",
     ),
     wide(
         "External-IP",
         "List of addresses reachable to the node. Queried from cloud provider, if available. More \
-         info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: \
-         This field is declared as mergeable, but the merge key is not sufficiently \
-         unique, which can cause data corruption when it is merged. Callers should \
-         instead use a full-replacement patch. See https://pr.k8s.io/79391 for an \
-         example. Consumers should assume that addresses can change during the lifetime \
-         of a Node. However, there are some exceptions where this may not be possible, \
-         such as Pods that inherit a Node's address in its own status or consumers of the \
-         downward API (status.hostIP).",
+         info: https://kubernetes.io/docs/reference/node/node-status/#addresses Note: This field \
+         is declared as mergeable, but the merge key is not sufficiently unique, which can cause \
+         data corruption when it is merged. Callers should instead use a full-replacement patch. \
+         See https://pr.k8s.io/79391 for an example. Consumers should assume that addresses can \
+         change during the lifetime of a Node. However, there are some exceptions where this may \
+         not be possible, such as Pods that inherit a Node's address in its own status or \
+         consumers of the downward API (status.hostIP).",
     ),
     wide(
         "OS-Image",
@@ -141,14 +136,14 @@ pub(in crate::print) const SERVICEACCOUNTS: &[Column] = &[
     text(
         "Secrets",
         "Secrets is a list of the secrets in the same namespace that pods running using this \
-         ServiceAccount are allowed to use. Pods are only limited to this list if this \
-         service account has a \"kubernetes.io/enforce-mountable-secrets\" annotation set \
-         to \"true\". The \"kubernetes.io/enforce-mountable-secrets\" annotation is \
-         deprecated since v1.32. Prefer separate namespaces to isolate access to mounted \
-         secrets. This field should not be used to find auto-generated service account \
-         token secrets for use outside of pods. Instead, tokens can be requested directly \
-         using the TokenRequest API, or service account token secrets can be manually \
-         created. More info: https://kubernetes.io/docs/concepts/configuration/secret",
+         ServiceAccount are allowed to use. Pods are only limited to this list if this service \
+         account has a \"kubernetes.io/enforce-mountable-secrets\" annotation set to \"true\". \
+         The \"kubernetes.io/enforce-mountable-secrets\" annotation is deprecated since v1.32. \
+         Prefer separate namespaces to isolate access to mounted secrets. This field should not \
+         be used to find auto-generated service account token secrets for use outside of pods. \
+         Instead, tokens can be requested directly using the TokenRequest API, or service account \
+         token secrets can be manually created. More info: \
+         https://kubernetes.io/docs/concepts/configuration/secret",
     ),
     AGE,
 ];
@@ -164,11 +159,7 @@ pub(in crate::print) const LEASES: &[Column] = &[
     AGE,
 ];
 
-pub(in crate::print) const RUNTIMECLASSES: &[Column] = &[
-    NAME,
-    text("Handler", ""),
-    AGE,
-];
+pub(in crate::print) const RUNTIMECLASSES: &[Column] = &[NAME, text("Handler", ""), AGE];
 
 pub(in crate::print) const PRIORITYCLASSES: &[Column] = &[
     NAME,
@@ -180,10 +171,10 @@ pub(in crate::print) const PRIORITYCLASSES: &[Column] = &[
     boolean(
         "Global-Default",
         "globalDefault specifies whether this PriorityClass should be considered as the default \
-         priority for pods that do not have any priority class. Only one PriorityClass \
-         can be marked as `globalDefault`. However, if more than one PriorityClasses \
-         exists with their `globalDefault` field set to true, the smallest value of such \
-         global default PriorityClasses will be used as the default priority.",
+         priority for pods that do not have any priority class. Only one PriorityClass can be \
+         marked as `globalDefault`. However, if more than one PriorityClasses exists with their \
+         `globalDefault` field set to true, the smallest value of such global default \
+         PriorityClasses will be used as the default priority.",
     ),
     AGE,
     text(

@@ -1,6 +1,6 @@
 //! Columns of what runs, and of what decides how many run.
 
-use super::{Column, AGE, NAME, NAME_TEXT, boolean, integer, text, wide};
+use super::{AGE, Column, NAME, NAME_TEXT, boolean, integer, text, wide};
 
 pub(in crate::print) const PODS: &[Column] = &[
     NAME,
@@ -20,28 +20,26 @@ pub(in crate::print) const PODS: &[Column] = &[
     wide(
         "Node",
         "NodeName indicates in which node this pod is scheduled. If empty, this pod is a \
-         candidate for scheduling by the scheduler defined in schedulerName. Once this \
-         field is set, the kubelet for this node becomes responsible for the lifecycle of \
-         this pod. This field should not be used to express a desire for the pod to be \
-         scheduled on a specific node. \
-         https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename",
+         candidate for scheduling by the scheduler defined in schedulerName. Once this field is \
+         set, the kubelet for this node becomes responsible for the lifecycle of this pod. This \
+         field should not be used to express a desire for the pod to be scheduled on a specific \
+         node. https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename",
     ),
     wide(
         "Nominated Node",
         "nominatedNodeName is set only when this pod preempts other pods on the node, but it \
-         cannot be scheduled right away as preemption victims receive their graceful \
-         termination periods. This field does not guarantee that the pod will be \
-         scheduled on this node. Scheduler may decide to place the pod elsewhere if other \
-         nodes become available sooner. Scheduler may also decide to give the resources \
-         on this node to a higher priority pod that is created after preemption. As a \
-         result, this field may be different than PodSpec.nodeName when the pod is \
-         scheduled.",
+         cannot be scheduled right away as preemption victims receive their graceful termination \
+         periods. This field does not guarantee that the pod will be scheduled on this node. \
+         Scheduler may decide to place the pod elsewhere if other nodes become available sooner. \
+         Scheduler may also decide to give the resources on this node to a higher priority pod \
+         that is created after preemption. As a result, this field may be different than \
+         PodSpec.nodeName when the pod is scheduled.",
     ),
     wide(
         "Readiness Gates",
         "If specified, all readiness gates will be evaluated for pod readiness. A pod is ready \
-         when all its containers are ready AND all conditions specified in the readiness \
-         gates have status equal to \"True\" More info: \
+         when all its containers are ready AND all conditions specified in the readiness gates \
+         have status equal to \"True\" More info: \
          https://git.k8s.io/enhancements/keps/sig-network/580-pod-readiness-gates",
     ),
 ];
@@ -73,9 +71,9 @@ pub(in crate::print) const REPLICATIONCONTROLLERS: &[Column] = &[
     wide(
         "Selector",
         "Selector is a label query over pods that should match the Replicas count. If Selector is \
-         empty, it is defaulted to the labels present on the Pod template. Label keys and \
-         values that must match in order to be controlled by this replication controller, \
-         if empty defaulted to labels on Pod template. More info: \
+         empty, it is defaulted to the labels present on the Pod template. Label keys and values \
+         that must match in order to be controlled by this replication controller, if empty \
+         defaulted to labels on Pod template. More info: \
          https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
     ),
 ];
@@ -103,9 +101,8 @@ pub(in crate::print) const REPLICASETS: &[Column] = &[
     wide(
         "Selector",
         "Selector is a label query over pods that should match the replica count. If the selector \
-         is empty, it is defaulted to the labels present on the pod template. Label keys \
-         and values that must match in order to be controlled by this replica set. More \
-         info: \
+         is empty, it is defaulted to the labels present on the pod template. Label keys and \
+         values that must match in order to be controlled by this replica set. More info: \
          https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors",
     ),
 ];
@@ -169,8 +166,8 @@ pub(in crate::print) const DAEMONSETS: &[Column] = &[
     text(
         "Node Selector",
         "NodeSelector is a selector which must be true for the pod to fit on a node. Selector \
-         which must match a node's labels for the pod to be scheduled on that node. More \
-         info: https://kubernetes.io/docs/concepts/configuration/assign-pod-node/",
+         which must match a node's labels for the pod to be scheduled on that node. More info: \
+         https://kubernetes.io/docs/concepts/configuration/assign-pod-node/",
     ),
     AGE,
     wide("Containers", "Names of each container in the template."),
@@ -196,8 +193,8 @@ pub(in crate::print) const JOBS: &[Column] = &[
     text(
         "Completions",
         "The number of pods which reached phase Succeeded. The value increases monotonically for \
-         a given spec. However, it may decrease in reaction to scale down of elastic \
-         indexed jobs.",
+         a given spec. However, it may decrease in reaction to scale down of elastic indexed \
+         jobs.",
     ),
     text("Duration", "Time required to complete the job."),
     AGE,
@@ -217,15 +214,15 @@ pub(in crate::print) const CRONJOBS: &[Column] = &[
     text(
         "Timezone",
         "The time zone name for the given schedule, see \
-         https://en.wikipedia.org/wiki/List_of_tz_database_time_zones. If not specified, \
-         this will default to the time zone of the kube-controller-manager process. The \
-         set of valid time zone names and the time zone offset is loaded from the \
-         system-wide time zone database by the API server during CronJob validation and \
-         the controller manager during execution. If no system-wide time zone database \
-         can be found a bundled version of the database is used instead. If the time zone \
-         name becomes invalid during the lifetime of a CronJob or due to a change in host \
-         configuration, the controller will stop creating new new Jobs and will create a \
-         system event with the reason UnknownTimeZone. More information can be found in \
+         https://en.wikipedia.org/wiki/List_of_tz_database_time_zones. If not specified, this \
+         will default to the time zone of the kube-controller-manager process. The set of valid \
+         time zone names and the time zone offset is loaded from the system-wide time zone \
+         database by the API server during CronJob validation and the controller manager during \
+         execution. If no system-wide time zone database can be found a bundled version of the \
+         database is used instead. If the time zone name becomes invalid during the lifetime of a \
+         CronJob or due to a change in host configuration, the controller will stop creating new \
+         new Jobs and will create a system event with the reason UnknownTimeZone. More \
+         information can be found in \
          https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones",
     ),
     boolean(
@@ -264,20 +261,18 @@ pub(in crate::print) const HORIZONTALPODAUTOSCALERS: &[Column] = &[
     text(
         "Targets",
         "metrics contains the specifications for which to use to calculate the desired replica \
-         count (the maximum replica count across all metrics will be used).  The desired \
-         replica count is calculated multiplying the ratio between the target value and \
-         the current value by the current number of pods.  Ergo, metrics used must \
-         decrease as the pod count is increased, and vice-versa.  See the individual \
-         metric source types for more information about how each type of metric must \
-         respond.",
+         count (the maximum replica count across all metrics will be used).  The desired replica \
+         count is calculated multiplying the ratio between the target value and the current value \
+         by the current number of pods.  Ergo, metrics used must decrease as the pod count is \
+         increased, and vice-versa.  See the individual metric source types for more information \
+         about how each type of metric must respond.",
     ),
     text(
         "MinPods",
         "minReplicas is the lower limit for the number of replicas to which the autoscaler can \
-         scale down.  It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha \
-         feature gate HPAScaleToZero is enabled and at least one Object or External \
-         metric is configured.  Scaling is active as long as at least one metric value is \
-         available.",
+         scale down.  It defaults to 1 pod.  minReplicas is allowed to be 0 if the alpha feature \
+         gate HPAScaleToZero is enabled and at least one Object or External metric is configured.  \
+         Scaling is active as long as at least one metric value is available.",
     ),
     text(
         "MaxPods",

@@ -77,6 +77,8 @@ fn take<'a>(step: &'a Step, input: Vec<Found<'a>>) -> Result<Vec<Found<'a>>, Los
                 }
             }
         }
+        // A text is there once, even where there is nothing else.
+        Step::Literal(literal @ Literal::Text(_)) => output.extend([Found::Literal(literal)])?,
         Step::Literal(literal) => output.extend(input.iter().map(|_| Found::Literal(literal)))?,
         Step::Word => return Err(Lost),
     }
@@ -213,10 +215,11 @@ impl<'a> Comparable<'a> {
                 Some(int) => Ok(Self::Int(int)),
                 None => number.as_f64().map(Self::Float).ok_or(Lost),
             },
-            Found::Value(Value::Bool(truth)) => Ok(Self::Bool(*truth)),
+            Found::Value(Value::Bool(truth)) | Found::Literal(Literal::Bool(truth)) => {
+                Ok(Self::Bool(*truth))
+            }
             Found::Literal(Literal::Int(int)) => Ok(Self::Int(*int)),
             Found::Literal(Literal::Float(float)) => Ok(Self::Float(*float)),
-            Found::Literal(Literal::Bool(truth)) => Ok(Self::Bool(*truth)),
             Found::Byte(byte) => Ok(Self::Int(i64::from(*byte))),
             Found::Value(Value::Null | Value::Array(_) | Value::Object(_)) => Err(Lost),
         }

@@ -93,10 +93,10 @@ fn number<'a>(text: &'a str, steps: &mut Vec<Step>) -> Result<&'a str, SyntaxErr
     };
     let end = text.char_indices().find(|it| !in_number(*it)).map_or(text.len(), |(at, _)| at);
     let (number, rest) = text.split_at(end);
-    let literal = match (number.parse(), number.parse()) {
+    let literal = match (number.parse(), number.parse::<f64>()) {
         (Ok(int), _) => Literal::Int(int),
-        (Err(_), Ok(float)) => Literal::Float(float),
-        (Err(_), Err(_)) => return fault(format!("cannot parse number {number}")),
+        (Err(_), Ok(float)) if float.is_finite() => Literal::Float(float),
+        (Err(_), _) => return fault(format!("cannot parse number {number}")),
     };
     steps.push(Step::Literal(literal));
     Ok(rest)
