@@ -1,0 +1,133 @@
+//! What can go wrong, by what the caller does next.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{Entry, Revision};
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError<X> {
+    /// The key is not as expected: look at what it is now and decide again.
+    #[error("the key changed")]
+    Conflict {
+        /// What the key holds.
+        current: Option<Arc<Entry<X>>>,
+    },
+    /// The disk is full. Nothing was changed; it may work again once there is space.
+    #[error("could not make room in the log")]
+    Full {
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The change can never be stored.
+    #[error("a change of {bytes} bytes cannot be stored: the limit is {limit}")]
+    TooLarge {
+        /// Bytes of the change.
+        bytes: usize,
+        /// Bytes a change may have.
+        limit: usize,
+    },
+    /// The store failed. Whether this change was kept shows when it is opened again.
+    #[error("the store failed")]
+    Failed(#[source] Failure),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The disk refused or lost something. The store takes no more changes: end the process and open
+/// it again, which finds out what the disk really holds.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("could not {what} {}", path.display())]
+pub struct Failure {
+    /// What was attempted.
+    pub what: &'static str,
+    /// On which file.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: Arc<io::Error>,
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{} is in use by another process", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Others may read or change the files.
+    #[error(
+        "{} has mode {mode:03o}: others must have no access; run `chmod go-rwx` on it",
+        path.display()
+    )]
+    Exposed {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A newer version of this program wrote it.
+    #[error("{} has format {found}, and this version reads up to {supported}", path.display())]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format this version knows.
+        supported: u32,
+    },
+    /// The log is damaged in a part that was safely written before.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// A checkpoint is damaged. Nothing else holds what was in it.
+    #[error(
+        "{} is damaged at byte {offset}; restore the directory from a backup", path.display()
+    )]
+    DamagedCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// Where it stops making sense.
+        offset: u64,
+    },
+    /// The disk refused or lost something while the log was made ready.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The options contradict themselves.
+    #[error("cannot open a store with {0}")]
+    Options(&'static str),
+    /// The system refused something.
+    #[error("could not use {}", path.display())]
+    Io {
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Where a log stops making sense although it goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} is damaged at byte {offset}: the log is sound up to revision {last_good}, and {later} \
+     changes after it were found, up to revision {newest}; restore the directory from a backup, \
+     or open it with repair, which keeps everything up to revision {last_good}, moves the rest \
+     aside, and loses those changes",
+    path.display()
+)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it.
+    pub offset: u64,
+    /// The last revision that can be kept.
+    pub last_good: Revision,
+    /// Whole changes found after the damage.
+    pub later: u64,
+    /// The newest revision that is known to have been there.
+    pub newest: Revision,
+}

@@ -1,0 +1,270 @@
+//! The log: changes in the order they were made, in files of one size.
+//!
+//! Files are filled with zeros before they are written to, or reused from before a checkpoint, so
+//! that appending changes no file's size or place on disk: a synchronisation then writes the data
+//! and nothing else. The next file is made ready in the background while one is being filled.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::disk::{Disk, File, is_full};
+use crate::error::Failure;
+use crate::header::{self, Header};
+use crate::record::{self, Operation, Record};
+use crate::{Entry, Revision};
+
+pub(crate) mod segment;
+
+use segment::{log_name, prepare, spare_name};
+
+/// The end of the log, where changes are appended.
+pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
+    id: u64,
+    segment_bytes: usize,
+    active: Active,
+    next: Next,
+    /// Full files, oldest first.
+    closed: Vec<u64>,
+    /// Files to be used again.
+    spares: Vec<String>,
+    /// Records that are not yet written.
+    buffer: Vec<u8>,
+    /// The last revision that is on disk.
+    durable: u64,
+}
+
+/// The file that is being filled.
+pub(crate) struct Active {
+    pub(crate) file: Box<dyn File>,
+    pub(crate) number: u64,
+    /// Where the next record goes.
+    pub(crate) offset: usize,
+}
+
+/// The file after it.
+enum Next {
+    /// It is being made ready.
+    Coming(JoinHandle<io::Result<Box<dyn File>>>),
+    /// There was no space, or nobody asked.
+    Missing,
+}
+
+/// Why the log cannot go on in another file.
+pub(crate) enum Stuck {
+    Full(Arc<io::Error>),
+    Failed(Failure),
+}
+
+impl Log {
+    /// Goes on in a file that holds everything up to a durable revision.
+    ///
+    /// A new file says so at once: once the files before it are gone, nothing else does.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        id: u64,
+        segment_bytes: usize,
+        active: Active,
+        closed: Vec<u64>,
+        spares: Vec<String>,
+        revision: Revision,
+    ) -> Result<Self, Failure> {
+        let (buffer, durable) = (Vec::new(), revision.get());
+        let next = Next::Missing;
+        let mut log =
+            Self { disk, id, segment_bytes, active, next, closed, spares, buffer, durable };
+        if log.active.offset == header::SIZE {
+            log.mark(revision);
+            log.flush(revision)?;
+        }
+        log.order_next();
+        Ok(log)
+    }
+
+    /// Bytes a record may have: it must fit in a file beside the mark that begins it.
+    pub(crate) fn limit(&self) -> usize {
+        limit(self.segment_bytes)
+    }
+
+    /// Whether a record still fits in the file.
+    pub(crate) fn fits(&self, bytes: usize) -> bool {
+        self.active.offset + self.buffer.len() + bytes <= self.segment_bytes
+    }
+
+    /// Bytes of files the log takes up and a checkpoint would free, and those in use.
+    pub(crate) fn bytes(&self) -> usize {
+        self.closed.len() * self.segment_bytes + self.active.offset
+    }
+
+    /// Adds a change to what [`Self::flush`] writes.
+    pub(crate) fn append<X>(&mut self, operation: Operation, space: &str, entry: &Entry<X>) {
+        let record = Record {
+            operation,
+            revision: entry.revision.get(),
+            durable: self.durable,
+            created: entry.created.get(),
+            space,
+            key: &entry.key,
+            value: &entry.value,
+        };
+        record.encode(self.seed(), &mut self.buffer);
+    }
+
+    /// Writes what was appended and returns when it is safe.
+    pub(crate) fn flush(&mut self, revision: Revision) -> Result<(), Failure> {
+        let failed = |what, source: io::Error| self.failure(what, source);
+        let file = &self.active.file;
+        file.write_all_at(&self.buffer, at(self.active.offset)).map_err(|e| failed("write", e))?;
+        file.sync().map_err(|error| failed("synchronise", error))?;
+        self.active.offset += self.buffer.len();
+        self.buffer.clear();
+        self.durable = revision.get();
+        Ok(())
+    }
+
+    /// Goes on in the next file. Everything must have been flushed.
+    pub(crate) fn rotate(&mut self) -> Result<(), Stuck> {
+        let number = self.active.number + 1;
+        let made = match std::mem::replace(&mut self.next, Next::Missing) {
+            Next::Coming(thread) => join(thread),
+            Next::Missing => {
+                let spare = self.spares.pop();
+                prepare(&*self.disk, spare.as_deref(), number, self.id, self.segment_bytes)
+            }
+        };
+        let file = made.map_err(|source| {
+            if is_full(&source) {
+                return Stuck::Full(Arc::new(source));
+            }
+            let path = self.disk.path(&log_name(number));
+            Stuck::Failed(Failure { what: "prepare", path, source: Arc::new(source) })
+        })?;
+        self.closed.push(self.active.number);
+        self.active = Active { file, number, offset: header::SIZE };
+        self.mark(Revision::new(self.durable));
+        self.order_next();
+        Ok(())
+    }
+
+    /// Ends the log in a way that shows it was ended on purpose.
+    pub(crate) fn seal(&mut self, revision: Revision) -> Result<(), Failure> {
+        if let Next::Coming(thread) = std::mem::replace(&mut self.next, Next::Missing)
+            && let Err(error) = join(thread)
+        {
+            tracing::debug!(%error, "could not prepare a file of the log that is not needed now");
+        }
+        if !self.fits(MARK) {
+            return Ok(());
+        }
+        self.mark(revision);
+        self.flush(revision)
+    }
+
+    /// The full files, all of whose changes a checkpoint made now will hold.
+    pub(crate) fn closed(&self) -> Vec<u64> {
+        self.closed.clone()
+    }
+
+    /// Takes note that a checkpoint has made files obsolete and left these for new use.
+    pub(crate) fn released(&mut self, numbers: &[u64], spares: Vec<String>) {
+        self.closed.retain(|number| !numbers.contains(number));
+        self.spares.extend(spares);
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn spares(&self) -> usize {
+        self.spares.len()
+    }
+
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// Everything up to a revision is on disk, and nothing beyond it came before this place.
+    fn mark(&mut self, revision: Revision) {
+        let number = revision.get();
+        Record::mark(Operation::Mark, number, self.durable, 0)
+            .encode(self.seed(), &mut self.buffer);
+    }
+
+    fn seed(&self) -> u32 {
+        Header::log(self.id, self.active.number).seed()
+    }
+
+    fn order_next(&mut self) {
+        let (disk, spare) = (Arc::clone(&self.disk), self.spares.pop());
+        let (number, id, bytes) = (self.active.number + 1, self.id, self.segment_bytes);
+        let work = move || prepare(&*disk, spare.as_deref(), number, id, bytes);
+        self.next = match thread::Builder::new().name("store-segment".to_owned()).spawn(work) {
+            Ok(thread) => Next::Coming(thread),
+            // Not even a thread to be had: it is made when it is needed.
+            Err(_) => Next::Missing,
+        };
+    }
+
+    fn failure(&self, what: &'static str, source: io::Error) -> Failure {
+        let path = self.disk.path(&log_name(self.active.number));
+        Failure { what, path, source: Arc::new(source) }
+    }
+}
+
+impl Drop for Log {
+    /// Waits for the background step, so that nothing touches the directory once it is given up.
+    fn drop(&mut self) {
+        if let Next::Coming(thread) = std::mem::replace(&mut self.next, Next::Missing) {
+            drop(join(thread));
+        }
+    }
+}
+
+/// Bytes of a mark.
+pub(crate) const MARK: usize = 40;
+
+/// Bytes a record may have in files of a size.
+pub(crate) fn limit(segment_bytes: usize) -> usize {
+    segment_bytes.saturating_sub(header::SIZE + MARK)
+}
+
+/// Makes files whose changes a checkpoint holds ready for other use, oldest first, and returns
+/// those that were kept.
+///
+/// The order matters: if power is lost half-way, the files that remain still follow each other.
+pub(crate) fn release(disk: &dyn Disk, numbers: &[u64], keep: usize) -> io::Result<Vec<String>> {
+    let mut spares = Vec::new();
+    let present = disk.list()?;
+    for number in numbers {
+        let name = log_name(*number);
+        if !present.contains(&name) {
+            // An earlier attempt got this far.
+            continue;
+        }
+        if spares.len() < keep {
+            let spare = spare_name(*number);
+            disk.rename(&name, &spare)?;
+            spares.push(spare);
+        } else {
+            disk.remove(&name)?;
+        }
+    }
+    // Before any of them gets new content: it must not come back under its old name.
+    disk.sync()?;
+    Ok(spares)
+}
+
+fn join<T>(thread: JoinHandle<io::Result<T>>) -> io::Result<T> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a background step panicked")))
+}
+
+/// A place in a file as the system counts it.
+pub(crate) fn at(offset: usize) -> u64 {
+    u64::try_from(offset).expect("a file offset fits in 64 bits")
+}
+
+/// Bytes of a change on disk, or nothing if its parts cannot be written at all.
+pub(crate) fn change_bytes(space: &str, key: &[u8], value: usize) -> Option<usize> {
+    record::size(space.len(), key.len(), value)
+}

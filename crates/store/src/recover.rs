@@ -1,0 +1,147 @@
+//! Opening a directory: the newest checkpoint, then the log after it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::checkpoint;
+use crate::disk::Disk;
+use crate::error::{Damage, OpenError};
+use crate::header;
+use crate::log::{self, Active, Log, segment};
+use crate::options::{OnDamage, Options};
+use crate::state::Working;
+use crate::{Revision, log::at};
+
+mod repair;
+mod replay;
+
+use replay::Replay;
+
+/// What opening found. Nothing in it is a fault unless [`Self::repaired`] says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// The revision the store goes on from.
+    pub revision: Revision,
+    /// The revision of the checkpoint that was read.
+    pub checkpoint: Option<Revision>,
+    /// Changes that were read from the log after it.
+    pub changes: u64,
+    /// Files of the log that were read.
+    pub segments: usize,
+    /// The unfinished end of the log that was dropped.
+    pub cut: Option<Cut>,
+    /// What a repair gave up.
+    pub repaired: Option<Repaired>,
+}
+
+/// The end of a log that was being written when the machine stopped.
+///
+/// None of it had been acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it the sound part ends.
+    pub offset: u64,
+    /// Whole changes after an unfinished one.
+    pub changes: u64,
+}
+
+/// What a repair gave up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was wrong.
+    pub damage: Damage,
+    /// Where the damaged and the later parts of the log were put.
+    pub aside: Vec<PathBuf>,
+    /// The revision the store goes on from, beyond all that may have been given out.
+    pub resumed: Revision,
+}
+
+/// Reads a directory and leaves its log ready to be appended to.
+pub(crate) fn recover<X: Default, Y: Default>(
+    disk: Arc<dyn Disk>,
+    options: &Options,
+) -> Result<(Working<X, Y>, Log, Recovery), OpenError> {
+    let whole = |source| OpenError::Io { path: disk.path(""), source };
+    let names = disk.list().map_err(whole)?;
+    for name in
+        names.iter().filter(|name| [checkpoint::UNREADY, segment::UNREADY].contains(&&***name))
+    {
+        disk.remove(name).map_err(whole)?;
+    }
+    let mut working = Working::new(options.window.clone());
+    let found = names.iter().filter_map(|name| checkpoint::revision(name)).max();
+    let mut store = None;
+    if let Some(revision) = found {
+        store = Some(checkpoint::read(&*disk, revision, &mut working)?);
+        checkpoint::remove_older(&*disk, revision).map_err(whole)?;
+    }
+    let mut numbers: Vec<_> = names.iter().filter_map(|name| segment::log_number(name)).collect();
+    numbers.sort_unstable();
+    let mut spares: Vec<_> = names.into_iter().filter(|name| segment::is_spare(name)).collect();
+
+    let mut replay = Replay::new(&*disk, &mut working, store, found);
+    let damage = replay.run(&numbers)?;
+    let read = replay.finish();
+    // The first file of a new store takes part in choosing nothing: any number will do.
+    let store = read.store.unwrap_or_else(|| fastrand::u64(1..));
+    let mut recovery = Recovery {
+        revision: working.state.revision,
+        checkpoint: found,
+        changes: read.changes,
+        segments: read.used.len(),
+        cut: read.cut.clone(),
+        repaired: None,
+    };
+    let last = numbers.last().copied().unwrap_or(0);
+    let active = match damage {
+        Some(damage) if options.damage == OnDamage::Refuse => return Err(damage.into()),
+        Some(damage) => {
+            let segment_bytes = options.segment_bytes;
+            let repair = repair::Repair { disk: &*disk, store, segment_bytes, read: &read, last };
+            let (active, repaired) = repair.run(damage, working.state.revision).map_err(whole)?;
+            working.forget(repaired.resumed);
+            recovery.revision = repaired.resumed;
+            recovery.repaired = Some(repaired);
+            active
+        }
+        None => {
+            spares.extend(read.set_unused_aside(&*disk).map_err(whole)?);
+            match read.end {
+                // Ended on purpose, with nothing behind the end: there is room to go on.
+                Some(end) if end.sealed => {
+                    let file = disk.open(&segment::log_name(end.number)).map_err(whole)?;
+                    Active { file, number: end.number, offset: end.offset }
+                }
+                Some(_) | None => {
+                    read.settle(&*disk).map_err(whole)?;
+                    let number = read.used.last().map_or(1, |last| last + 1);
+                    let spare = spares.pop();
+                    let bytes = options.segment_bytes;
+                    let file = segment::prepare(&*disk, spare.as_deref(), number, store, bytes);
+                    Active { file: file.map_err(whole)?, number, offset: header::SIZE }
+                }
+            }
+        }
+    };
+    let closed = read.used.iter().copied().filter(|number| *number < active.number).collect();
+    let revision = working.state.revision;
+    let log = Log::new(disk, store, options.segment_bytes, active, closed, spares, revision)?;
+    Ok((working, log, recovery))
+}
+
+/// Checks what would otherwise show only once a file is full.
+pub(crate) fn check(options: &Options) -> Result<(), OpenError> {
+    // A page; anything smaller is a mistake, and the log could not go on past its own marks.
+    if log::limit(options.segment_bytes) < 4000 || !options.segment_bytes.is_multiple_of(8) {
+        return Err(OpenError::Options("segments that are too small or not a multiple of 8 bytes"));
+    }
+    if at(options.segment_bytes) > u64::from(u32::MAX) {
+        return Err(OpenError::Options("segments of more than 4 GiB"));
+    }
+    if options.queue == 0 {
+        return Err(OpenError::Options("no room for changes that wait"));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Reading the log, file by file, until it ends or stops making sense.
+
+use std::io;
+
+use bytes::Bytes;
+
+use crate::disk::Disk;
+use crate::error::{Damage, OpenError};
+use crate::header::{self, Header, Unreadable};
+use crate::log::{at, segment};
+use crate::record::{self, Found, Operation, Record};
+use crate::recover::Cut;
+use crate::state::{Change, Working};
+use crate::{EventKind, Revision};
+
+/// A reading in progress.
+pub(super) struct Replay<'a, X, Y> {
+    disk: &'a dyn Disk,
+    working: &'a mut Working<X, Y>,
+    /// What the checkpoint holds; changes up to it are read but not made again.
+    covered: u64,
+    /// The revision the log has been followed up to.
+    last: Option<u64>,
+    /// Whole records found where they do not follow.
+    stray: Stray,
+    read: Read,
+}
+
+/// What reading found.
+pub(super) struct Read {
+    pub(super) store: Option<u64>,
+    pub(super) changes: u64,
+    /// Files whose content is part of the log.
+    pub(super) used: Vec<u64>,
+    /// Files after the end that hold nothing, and those that hold part of an unfinished batch.
+    pub(super) unused: Vec<u64>,
+    torn: Vec<u64>,
+    pub(super) end: Option<End>,
+    pub(super) cut: Option<Cut>,
+    /// The revision the log was followed up to.
+    pub(super) reached: Option<u64>,
+}
+
+/// Where the log ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) number: u64,
+    pub(super) offset: usize,
+    /// Where the last batch starts, and since when it is the last.
+    batch: usize,
+    durable: u64,
+    /// The last record says that the log was ended on purpose, and nothing follows it.
+    pub(super) sealed: bool,
+    /// What is there looks like the start of the next change.
+    begun: bool,
+}
+
+#[derive(Default)]
+struct Stray {
+    changes: u64,
+    newest: u64,
+    /// The greatest revision any of them says is durable.
+    durable: u64,
+}
+
+impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
+    pub(super) fn new(
+        disk: &'a dyn Disk,
+        working: &'a mut Working<X, Y>,
+        store: Option<u64>,
+        checkpoint: Option<Revision>,
+    ) -> Self {
+        let (used, unused, torn) = (Vec::new(), Vec::new(), Vec::new());
+        let read =
+            Read { store, changes: 0, used, unused, torn, end: None, cut: None, reached: None };
+        let (last, stray) = (None, Stray::default());
+        // Without a checkpoint the log must begin where every store does.
+        let covered = checkpoint.unwrap_or(Revision::EMPTY).get();
+        Self { disk, working, covered, last, stray, read }
+    }
+
+    /// Reads the files with these numbers and makes their changes. Returns the damage, if any, that
+    /// lies between what could be read and what had been safely written.
+    pub(super) fn run(&mut self, numbers: &[u64]) -> Result<Option<Damage>, OpenError> {
+        let mut broken = None;
+        let mut before = None;
+        for number in numbers {
+            let gap = before.is_some_and(|before| before + 1 != *number);
+            before = Some(*number);
+            if !self.segment(*number, gap || broken.is_some())? && broken.is_none() {
+                broken = Some((*number, 0));
+            }
+            if gap && broken.is_none() {
+                broken = Some((number.saturating_sub(1), 0));
+            }
+        }
+        Ok(self.damage(broken, numbers))
+    }
+
+    pub(super) fn finish(mut self) -> Read {
+        self.read.reached = self.last;
+        if let Some(end) = &self.read.end
+            && (self.stray.changes > 0 || end.begun)
+        {
+            let path = self.disk.path(&segment::log_name(end.number));
+            let (offset, changes) = (at(end.offset), self.stray.changes);
+            self.read.cut = Some(Cut { path, offset, changes });
+        }
+        self.read
+    }
+
+    /// Reads one file. Says whether its header is sound.
+    fn segment(&mut self, number: u64, broken: bool) -> Result<bool, OpenError> {
+        let name = segment::log_name(number);
+        let path = self.disk.path(&name);
+        let failed = |source| OpenError::Io { path: path.clone(), source };
+        let file = self.disk.open(&name).map_err(failed)?;
+        let len = file.len().map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other).map_err(failed)?];
+        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        let header = match Header::log(0, number).decode(&bytes) {
+            Ok(header) => Some(header),
+            Err(Unreadable::Damaged) => None,
+            Err(Unreadable::Newer(found)) => {
+                return Err(OpenError::NewerFormat { path, found, supported: header::FORMAT });
+            }
+        };
+        let known = self.read.store;
+        let header = header.filter(|header| known.is_none_or(|store| store == header.store));
+        let Some(header) = header else {
+            if let Some(store) = known {
+                self.search(&bytes, header::SIZE, Header::log(store, number).seed());
+            }
+            return Ok(false);
+        };
+        self.read.store = Some(header.store);
+        let end = if broken { None } else { self.follow(&bytes, header.seed(), number) };
+        if end.is_some() {
+            // The log goes on here: what was left in the file before is of no account.
+            self.stray = Stray::default();
+        }
+        let rest = end.map_or(header::SIZE, |end| end.offset);
+        let strays = self.search(&bytes, rest, header.seed());
+        match end {
+            Some(mut end) => {
+                end.sealed &= strays == 0;
+                self.read.used.push(number);
+                self.read.end = Some(end);
+            }
+            // Anything of its own in it, newer or not, makes it unfit for use under its number.
+            None if record::search(&bytes, rest, header.seed(), 0).next().is_none() => {
+                self.read.unused.push(number);
+            }
+            None => self.read.torn.push(number),
+        }
+        Ok(true)
+    }
+
+    /// Makes the changes a file holds, and returns where they end if there are any records.
+    fn follow(&mut self, bytes: &[u8], seed: u32, number: u64) -> Option<End> {
+        let mut end: Option<End> = None;
+        let mut offset = header::SIZE;
+        loop {
+            let rest = bytes.get(offset..).unwrap_or_default();
+            let record = match Record::decode(rest, seed) {
+                Found::Record(record, size) => Some((record, size)),
+                Found::Nothing | Found::Bad => None,
+            };
+            let Some((record, size)) = record.filter(|(record, _)| self.follows(record)) else {
+                let claimed = record::claimed_revision(rest);
+                let started = rest.get(..4).is_some_and(|length| length != [0; 4]);
+                let next = self.last.map(|last| last + 1);
+                if let Some(end) = &mut end {
+                    end.begun = started && claimed.is_some() && claimed == next;
+                }
+                return end;
+            };
+            let same = end.filter(|end| end.durable == record.durable);
+            let batch = same.map_or(offset, |end| end.batch);
+            offset += size;
+            let sealed = record.operation == Operation::Mark;
+            let durable = record.durable;
+            end = Some(End { number, offset, batch, durable, sealed, begun: false });
+            self.make(&record);
+        }
+    }
+
+    /// Whether a record is the one that comes next.
+    fn follows(&self, record: &Record<'_>) -> bool {
+        match (record.operation, self.last) {
+            (Operation::Put | Operation::Delete, Some(last)) => record.revision == last + 1,
+            (Operation::Mark, Some(last)) => record.revision == last,
+            (Operation::Mark, None) => record.revision <= self.covered,
+            (Operation::Skip, Some(last)) => record.created == last,
+            (Operation::Skip, None) => {
+                record.created == self.covered || record.revision <= self.covered
+            }
+            (Operation::Put | Operation::Delete, None)
+            | (Operation::Entry | Operation::Floor | Operation::Footer, _) => false,
+        }
+    }
+
+    fn make(&mut self, record: &Record<'_>) {
+        self.last = Some(record.revision);
+        if record.revision <= self.covered {
+            return;
+        }
+        let kind = match record.operation {
+            Operation::Put => EventKind::Put,
+            Operation::Delete => EventKind::Delete,
+            Operation::Skip => return self.working.forget(Revision::new(record.revision)),
+            Operation::Mark | Operation::Entry | Operation::Floor | Operation::Footer => return,
+        };
+        let space = self.working.name(record.space);
+        let key = Bytes::copy_from_slice(record.key);
+        let value = Bytes::copy_from_slice(record.value);
+        let revision = Revision::new(record.revision);
+        self.working.apply(Change { space, key, kind, revision, value });
+        self.read.changes += 1;
+    }
+
+    /// Takes note of records that do not follow, and counts them.
+    fn search(&mut self, bytes: &[u8], from: usize, seed: u32) -> usize {
+        let last = self.last.unwrap_or(0);
+        let mut found = 0;
+        for record in record::search(bytes, from, seed, last) {
+            let change = matches!(record.operation, Operation::Put | Operation::Delete);
+            self.stray.changes += u64::from(change);
+            self.stray.newest = self.stray.newest.max(record.revision);
+            self.stray.durable = self.stray.durable.max(record.durable);
+            found += 1;
+        }
+        found
+    }
+
+    /// Whether anything beyond what was read is known to have been on disk.
+    fn damage(&self, broken: Option<(u64, usize)>, numbers: &[u64]) -> Option<Damage> {
+        let last = self.last.unwrap_or(0);
+        let lost = self.stray.durable > last;
+        // A log that was never written to has not even said where it begins.
+        let short = last < self.covered && self.covered > Revision::EMPTY.get();
+        if broken.is_none() && !lost && !short {
+            return None;
+        }
+        let end = self.read.end.map(|end| (end.number, end.offset));
+        let first = numbers.first().map(|number| (*number, header::SIZE));
+        let (number, offset) = broken.or(end).or(first).unwrap_or_default();
+        Some(Damage {
+            path: self.disk.path(&segment::log_name(number)),
+            offset: at(offset),
+            last_good: self.working.state.revision,
+            later: self.stray.changes,
+            newest: Revision::new(self.stray.newest.max(self.working.state.revision.get())),
+        })
+    }
+}
+
+impl Read {
+    /// Makes files after the end spare ones, or removes those that hold part of a lost batch.
+    pub(super) fn set_unused_aside(&self, disk: &dyn Disk) -> io::Result<Vec<String>> {
+        let mut spares = Vec::new();
+        for number in &self.torn {
+            disk.remove(&segment::log_name(*number))?;
+        }
+        for number in &self.unused {
+            let spare = segment::spare_name(*number);
+            disk.rename(&segment::log_name(*number), &spare)?;
+            spares.push(spare);
+        }
+        if !(self.torn.is_empty() && self.unused.is_empty()) {
+            disk.sync()?;
+        }
+        Ok(spares)
+    }
+
+    /// Writes the last batch once more.
+    ///
+    /// If the synchronisation of it failed, it may have been read from memory that the system
+    /// believes to be on disk and will not write again by itself.
+    pub(super) fn settle(&self, disk: &dyn Disk) -> io::Result<()> {
+        let Some(end) = self.end else { return Ok(()) };
+        let file = disk.open(&segment::log_name(end.number))?;
+        let mut batch = vec![0; end.offset - end.batch];
+        file.read_exact_at(&mut batch, at(end.batch))?;
+        file.write_all_at(&batch, at(end.batch))?;
+        file.sync()
+    }
+}

@@ -1,0 +1,327 @@
+//! The handle everyone uses.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::bells::Bells;
+use crate::disk::{Directory, Disk};
+use crate::error::{CommitError, Failure, OpenError};
+use crate::options::{Durability, Options};
+use crate::recover::{self, Recovery};
+use crate::snapshot::{Recent, Snapshot, SpaceSnapshot, TooOld};
+use crate::state::{State, Working};
+use crate::watch::Watch;
+use crate::write::Write;
+use crate::writer::{Durable, Ending, Request, Writer};
+use crate::{Event, Revision};
+
+/// A store. Clones are handles to the same one; it ends when it is closed or the last is dropped.
+///
+/// `X` and `Y` are companions to entries and events, see [`Entry`](crate::Entry).
+pub struct Store<X = (), Y = ()> {
+    handle: Arc<Handle<X, Y>>,
+}
+
+/// What the handles share and the writer must not hold, because it ends when they do.
+struct Handle<X, Y> {
+    shared: Arc<Shared<X, Y>>,
+    queue: ArcSwapOption<mpsc::Sender<Request<X, Y>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the writer and the readers share.
+pub(crate) struct Shared<X, Y> {
+    pub(crate) state: ArcSwap<State<X, Y>>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) recent: Recent<X>,
+    failure: OnceLock<Failure>,
+    closed: AtomicBool,
+}
+
+/// How much there is of everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stats {
+    /// The last change.
+    pub revision: Revision,
+    /// Entries of all spaces.
+    pub entries: usize,
+    /// Bytes of all entries, with what keeping them costs.
+    pub live_bytes: usize,
+    /// Events in all windows.
+    pub window_events: usize,
+    /// Bytes of all windows, as their bounds count them.
+    pub window_bytes: usize,
+}
+
+/// The store was closed while someone waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the store is closed")]
+pub struct Closed;
+
+impl<X, Y> Store<X, Y>
+where
+    X: Default + Send + Sync + 'static,
+    Y: Default + Send + Sync + 'static,
+{
+    /// Opens a store and says what was found. Reads files and starts threads; may take a while.
+    ///
+    /// # Errors
+    /// See [`OpenError`]. A torn end of the log is no error; damage before its end is.
+    pub fn open(options: &Options) -> Result<(Self, Recovery), OpenError> {
+        match &options.durability {
+            Durability::Durable(path) => Self::open_on(Arc::new(Directory::take(path)?), options),
+            Durability::Ephemeral => {
+                recover::check(options)?;
+                let recovery = Recovery {
+                    revision: Revision::EMPTY,
+                    checkpoint: None,
+                    changes: 0,
+                    segments: 0,
+                    cut: None,
+                    repaired: None,
+                };
+                let store = Self::start(Working::new(options.window.clone()), None, options)?;
+                Ok((store, recovery))
+            }
+        }
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        options: &Options,
+    ) -> Result<(Self, Recovery), OpenError> {
+        recover::check(options)?;
+        let (working, log, recovery) = recover::recover(Arc::clone(&disk), options)?;
+        let (checkpoint_bytes, checkpoint) = (options.checkpoint_bytes, None);
+        let durable = Durable { disk, log, checkpoint_bytes, checkpoint, retry_at: 0, full: false };
+        Ok((Self::start(working, Some(durable), options)?, recovery))
+    }
+
+    fn start(
+        working: Working<X, Y>,
+        durable: Option<Durable>,
+        options: &Options,
+    ) -> Result<Self, OpenError> {
+        let shared = Arc::new(Shared {
+            state: ArcSwap::from_pointee(working.state.clone()),
+            bells: Arc::new(Bells::new()),
+            recent: Recent::new(),
+            failure: OnceLock::new(),
+            closed: AtomicBool::new(false),
+        });
+        let no_thread = |source| OpenError::Io { path: PathBuf::from("a thread"), source };
+        let bells = shared.bells.start().map_err(no_thread)?;
+        let (queue, requests) = mpsc::channel(options.queue);
+        let (changed, answers) = (BTreeSet::new(), Vec::new());
+        let ending = Ending(Arc::clone(&shared));
+        let writer = Writer { working, durable, changed, answers, ending };
+        let run = move || writer.run(requests);
+        let writer = thread::Builder::new().name("store-writer".to_owned()).spawn(run);
+        let writer = writer.map_err(no_thread)?;
+        let queue = ArcSwapOption::from_pointee(queue);
+        let threads = Mutex::new(vec![writer, bells]);
+        Ok(Self { handle: Arc::new(Handle { shared, queue, threads }) })
+    }
+
+    /// Makes a change, and returns when it is safe and everyone can see it.
+    ///
+    /// If the future is dropped, the change may be made or not.
+    ///
+    /// # Errors
+    /// See [`CommitError`]. After [`CommitError::Failed`] it is not known whether the change was
+    /// made; after every other error it was not.
+    pub async fn commit(&self, write: Write) -> Result<Arc<Event<X, Y>>, CommitError<X>> {
+        let refused = || match self.failed() {
+            Some(failure) => CommitError::Failed(failure),
+            None => CommitError::Closed,
+        };
+        let queue = self.handle.queue.load_full().ok_or_else(refused)?;
+        let (answer, result) = oneshot::channel();
+        queue.send(Request { write, answer }).await.map_err(|_| refused())?;
+        // From here on it is the writer's; holding on to the queue would keep the writer alive.
+        drop(queue);
+        result.await.map_err(|_| refused())?
+    }
+}
+
+impl<X, Y> Store<X, Y> {
+    /// The last change everyone can see.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.shared().state.load().revision
+    }
+
+    /// All spaces as they are now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<X> {
+        Snapshot::of(&self.shared().state.load())
+    }
+
+    /// One space as it is now; empty if nothing was ever written to it.
+    #[must_use]
+    pub fn space(&self, name: &str) -> SpaceSnapshot<X> {
+        let state = self.shared().state.load();
+        SpaceSnapshot::new(state.revision, state.entries(name))
+    }
+
+    /// One space as it was at a revision. For a revision yet to come that is how it is now: wait
+    /// for it with [`Self::wait_for`] first.
+    ///
+    /// # Errors
+    /// [`TooOld`] if changes made since are no longer kept.
+    pub fn snapshot_at(&self, space: &str, revision: Revision) -> Result<SpaceSnapshot<X>, TooOld> {
+        let state = self.shared().state.load_full();
+        let oldest = state.floor(space);
+        if revision < oldest {
+            return Err(TooOld { oldest });
+        }
+        let newest = state.windows.get(space).and_then(|window| window.events.last());
+        if newest.is_none_or(|event| event.revision <= revision) {
+            let at = state.revision.min(revision);
+            return Ok(SpaceSnapshot::new(at, state.entries(space)));
+        }
+        let entries = self.shared().recent.get(space, revision).unwrap_or_else(|| {
+            let entries = state.entries_at(space, revision);
+            self.shared().recent.put(space, revision, entries.clone());
+            entries
+        });
+        Ok(SpaceSnapshot::new(revision, entries))
+    }
+
+    /// Waits until a revision can be seen.
+    ///
+    /// # Errors
+    /// [`Closed`] if it never will be.
+    pub async fn wait_for(&self, revision: Revision) -> Result<(), Closed> {
+        loop {
+            let rung = self.shared().bells.any.notified();
+            tokio::pin!(rung);
+            // Before looking: a bell rung between looking and waiting must not be missed.
+            rung.as_mut().enable();
+            let closed = self.shared().is_closed();
+            if self.revision() >= revision {
+                return Ok(());
+            }
+            if closed {
+                return Err(Closed);
+            }
+            rung.await;
+        }
+    }
+
+    /// Follows the changes of a space after a revision, which may be one yet to come.
+    ///
+    /// # Errors
+    /// [`TooOld`] if changes after it are no longer kept.
+    pub fn watch(&self, space: &str, after: Revision) -> Result<Watch<X, Y>, TooOld> {
+        let oldest = self.shared().state.load().floor(space);
+        if after < oldest {
+            return Err(TooOld { oldest });
+        }
+        Ok(Watch::new(Arc::clone(self.shared()), space, after))
+    }
+
+    /// Why the store takes no more changes, if it does not. The process should then end itself.
+    #[must_use]
+    pub fn failed(&self) -> Option<Failure> {
+        self.shared().failure().cloned()
+    }
+
+    /// Waits until the store has failed or is closed, and says why.
+    pub async fn ended(&self) -> Option<Failure> {
+        loop {
+            let rung = self.shared().bells.any.notified();
+            tokio::pin!(rung);
+            // Before looking: a bell rung between looking and waiting must not be missed.
+            rung.as_mut().enable();
+            let closed = self.shared().is_closed();
+            let failed = self.failed();
+            if closed || failed.is_some() {
+                return failed;
+            }
+            rung.await;
+        }
+    }
+
+    /// How much there is of everything. Walks the spaces, not their entries.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let state = self.shared().state.load();
+        Stats {
+            revision: state.revision,
+            entries: state.spaces.iter().map(|space| space.entries.len()).sum(),
+            live_bytes: state.live_bytes,
+            window_events: state.windows.iter().map(|window| window.events.len()).sum(),
+            window_bytes: state.window_bytes,
+        }
+    }
+
+    /// Makes the changes that are waiting, leaves the disk in good order, and gives up the
+    /// directory. Changes asked for later are refused; reads go on.
+    ///
+    /// Blocks until that is done, so it is not for a thread that runs tasks.
+    ///
+    /// # Errors
+    /// The failure that ended the store earlier, or that happened now.
+    pub fn close(&self) -> Result<(), Failure> {
+        self.handle.queue.store(None);
+        let mut threads = self.handle.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            if thread.join().is_err() {
+                // It has said why by panicking; what was acknowledged is on disk.
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+        self.failed().map_or(Ok(()), Err)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn snapshot_state(&self) -> Arc<State<X, Y>> {
+        self.shared().state.load_full()
+    }
+
+    fn shared(&self) -> &Arc<Shared<X, Y>> {
+        &self.handle.shared
+    }
+}
+
+impl<X, Y> Shared<X, Y> {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.get()
+    }
+
+    pub(crate) fn fail(&self, failure: Failure) {
+        // The first is the cause; whatever follows is a consequence.
+        self.failure.get_or_init(|| failure);
+        self.bells.changed(BTreeSet::new());
+    }
+
+    /// Tells everyone who waits that nothing more will come.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.bells.stop();
+    }
+}
+
+impl<X, Y> Clone for Store<X, Y> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle) }
+    }
+}
+
+impl<X, Y> fmt::Debug for Store<X, Y> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,229 @@
+//! What a disk loses after it had promised to keep it is noticed, and given up only on request.
+
+use super::*;
+use crate::checkpoint;
+use crate::disk::Disk;
+use crate::disk::simulated::Fault;
+use crate::log::segment::log_name;
+
+/// What anyone can see of a store.
+type Picture = (u64, Vec<Seen>, Vec<(String, String, u64)>);
+
+fn picture(store: &Plain) -> Picture {
+    (store.revision().get(), history(store, "s"), entries(&store.space("s")))
+}
+
+/// A store with a number of changes that was closed properly.
+fn filled(options: &Options, changes: usize) -> (Simulated, Picture) {
+    let disk = Simulated::default();
+    let (store, _) = open(&disk, options).unwrap();
+    runtime().block_on(async {
+        for change in 0..changes {
+            let text = format!("{change}{}", "x".repeat(100 + change % 7));
+            store.commit(put("s", &format!("k{}", change % 20), &text)).await.unwrap();
+        }
+    });
+    store.close().unwrap();
+    (disk, picture(&store))
+}
+
+fn without_checkpoints() -> Options {
+    let mut options = small(4608);
+    options.checkpoint_bytes = usize::MAX;
+    options
+}
+
+/// Changes one bit in every byte of a file in turn. Returns how often that was noticed.
+fn flip_everywhere(disk: &Simulated, name: &str, options: &Options, before: &Picture) -> usize {
+    let mut noticed = 0;
+    for byte in 0..disk.content(name).len() {
+        let copy = disk.copy();
+        copy.flip(name, byte * 8 + byte % 8);
+        match open(&copy, options) {
+            Ok((store, recovery)) => {
+                assert_eq!(picture(&store), *before, "byte {byte} of {name}: {recovery:?}");
+            }
+            Err(OpenError::Damaged(damage)) => {
+                assert!(damage.last_good.get() < before.0 || damage.offset == 0, "{damage}");
+                noticed += 1;
+            }
+            Err(OpenError::DamagedCheckpoint { .. } | OpenError::NewerFormat { .. }) => {
+                noticed += 1;
+            }
+            Err(other) => panic!("byte {byte} of {name}: {other}"),
+        }
+    }
+    noticed
+}
+
+#[test]
+fn a_flipped_bit_in_the_log_is_noticed() {
+    let options = without_checkpoints();
+    let (disk, before) = filled(&options, 60);
+    let logs = disk.list().unwrap();
+    assert!(logs.len() >= 3, "{logs:?}");
+    // Everything but the marks and the unused ends of files.
+    assert!(flip_everywhere(&disk, &log_name(1), &options, &before) > 4000);
+    assert!(flip_everywhere(&disk, &log_name(2), &options, &before) > 4000);
+    let last = logs.iter().filter(|name| name.starts_with("log-")).max().unwrap();
+    flip_everywhere(&disk, last, &options, &before);
+}
+
+#[test]
+fn a_flipped_bit_in_a_checkpoint_is_noticed() {
+    let mut options = small(4608);
+    options.checkpoint_bytes = 1;
+    let (disk, before) = filled(&options, 60);
+    let names = disk.list().unwrap();
+    let name = names.iter().find(|name| checkpoint::revision(name).is_some()).unwrap();
+    let noticed = flip_everywhere(&disk, name, &options, &before);
+    assert_eq!(noticed, disk.content(name).len());
+}
+
+#[test]
+fn damage_says_where_it_is_and_what_can_be_kept() {
+    let options = without_checkpoints();
+    let (disk, before) = filled(&options, 60);
+    let middle = 2000;
+    disk.flip(&log_name(1), middle * 8);
+    let error = open(&disk, &options).unwrap_err();
+    let OpenError::Damaged(damage) = &error else { panic!("{error}") };
+    assert_eq!(damage.path, disk.path(&log_name(1)));
+    assert!(damage.offset <= 2000 && damage.offset > 1700, "{damage}");
+    assert_eq!(damage.last_good.get() + 1 + damage.later, before.0, "all but the damaged one");
+    assert_eq!(damage.newest.get(), before.0);
+    let text = error.to_string();
+    assert!(text.contains("log-00000000000000000001 is damaged at byte"), "{text}");
+    assert!(text.contains("open it with repair"), "{text}");
+}
+
+#[test]
+fn a_repair_keeps_what_is_sound_and_uses_no_revision_again() {
+    let mut options = without_checkpoints();
+    let (disk, before) = filled(&options, 60);
+    disk.flip(&log_name(1), 2000 * 8);
+    options.damage = OnDamage::Repair;
+    let (store, recovery) = open(&disk, &options).unwrap();
+    let repaired = recovery.repaired.unwrap();
+    assert!(repaired.resumed.get() > before.0);
+    assert_eq!(store.revision(), repaired.resumed);
+    let kept = repaired.damage.last_good;
+    assert!(store.space("s").iter().all(|entry| entry.revision <= kept));
+    // Whoever saw what was lost has to look again.
+    assert!(store.watch("s", Revision::new(before.0)).is_err());
+    let made = runtime().block_on(store.commit(put("s", "new", "1"))).unwrap();
+    assert!(made.revision > repaired.resumed);
+    store.close().unwrap();
+
+    assert!(!repaired.aside.is_empty());
+    for path in &repaired.aside {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(disk.content(name).iter().any(|byte| *byte != 0), "{name}");
+    }
+    options.damage = OnDamage::Refuse;
+    let (again, recovery) = open(&disk, &options).unwrap();
+    assert_eq!((recovery.repaired, picture(&again)), (None, picture(&store)));
+}
+
+#[test]
+fn a_repair_can_be_interrupted_anywhere() {
+    let mut options = without_checkpoints();
+    let (damaged, before) = filled(&options, 60);
+    damaged.flip(&log_name(2), 8);
+    let mut completed = false;
+    for (operation, seed) in (0..200).zip(7..) {
+        let disk = damaged.copy();
+        disk.fault(operation, Fault::PowerLoss);
+        options.damage = OnDamage::Repair;
+        if let Ok((store, _)) = open(&disk, &options) {
+            drop(store.close());
+            completed = true;
+        }
+        let disk = disk.crash(seed);
+        options.damage = OnDamage::Refuse;
+        match open(&disk, &options) {
+            Ok((store, _)) => {
+                assert!(store.revision().get() > before.0, "operation {operation}");
+                store.close().unwrap();
+            }
+            Err(OpenError::Damaged(_)) => {}
+            Err(other) => panic!("operation {operation}: {other}"),
+        }
+        options.damage = OnDamage::Repair;
+        let (store, _) = open(&disk, &options).unwrap();
+        assert!(store.revision().get() > before.0);
+    }
+    assert!(completed, "the last of the interruptions came too late to matter");
+}
+
+#[test]
+fn a_missing_file_is_noticed() {
+    let options = without_checkpoints();
+    let (disk, _) = filled(&options, 60);
+    for missing in [1, 2] {
+        let disk = disk.copy();
+        disk.remove(&log_name(missing)).unwrap();
+        let error = open(&disk, &options).unwrap_err();
+        assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    }
+    let mut options = small(4608);
+    options.checkpoint_bytes = 1;
+    let (disk, _) = filled(&options, 60);
+    let names = disk.list().unwrap();
+    for name in names.iter().filter(|name| name.starts_with("log-")) {
+        disk.remove(name).unwrap();
+    }
+    let error = open(&disk, &options).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    options.damage = OnDamage::Repair;
+    let (store, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.repaired.unwrap().damage.last_good, recovery.checkpoint.unwrap());
+    store.close().unwrap();
+    options.damage = OnDamage::Refuse;
+    assert!(open(&disk, &options).is_ok());
+}
+
+#[test]
+fn a_torn_end_is_cut_and_reported() {
+    let options = without_checkpoints();
+    let disk = Simulated::default();
+    let (store, _) = open(&disk, &options).unwrap();
+    runtime().block_on(async {
+        store.commit(put("s", "a", "1")).await.unwrap();
+        disk.fault(0, Fault::ShortWrite);
+        let long = "x".repeat(1000);
+        assert!(store.commit(put("s", "b", &long)).await.is_err());
+    });
+    drop(store.close());
+    let (store, recovery) = open(&disk, &options).unwrap();
+    let cut = recovery.cut.unwrap();
+    assert_eq!((cut.path, cut.changes), (disk.path(&log_name(1)), 0));
+    assert_eq!(recovery.revision.get(), 2);
+    assert!(store.space("s").get(b"b").is_none());
+    // It goes on in a new file, and the torn one is no longer worth a word.
+    let made = runtime().block_on(store.commit(put("s", "c", "3"))).unwrap();
+    assert_eq!(made.revision.get(), 3);
+    store.close().unwrap();
+    let (store, recovery) = open(&disk, &options).unwrap();
+    assert_eq!((recovery.cut, store.space("s").len()), (None, 2));
+}
+
+#[test]
+fn a_newer_format_is_named() {
+    let (disk, _) = filled(&without_checkpoints(), 3);
+    disk.overwrite(&log_name(1), 8, &7_u32.to_le_bytes());
+    let error = open(&disk, &without_checkpoints()).unwrap_err();
+    let expected =
+        "/simulated/log-00000000000000000001 has format 7, and this version reads up to 1";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_file_of_another_store_is_not_mixed_in() {
+    let options = without_checkpoints();
+    let (disk, _) = filled(&options, 60);
+    let (other, _) = filled(&options, 60);
+    disk.overwrite(&log_name(2), 0, &other.content(&log_name(2)));
+    let error = open(&disk, &options).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+}

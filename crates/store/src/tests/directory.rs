@@ -1,0 +1,93 @@
+//! The real directory: private, and used by one process at a time.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use super::*;
+
+fn durable(path: &Path) -> Options {
+    let mut options = small(64 << 10);
+    options.durability = Durability::Durable(path.to_owned());
+    options
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn changes_are_there_after_closing() {
+    let parent = tempfile::tempdir().unwrap();
+    let options = durable(&parent.path().join("state"));
+    let (store, recovery) = Plain::open(&options).unwrap();
+    assert_eq!((recovery.revision, recovery.changes), (Revision::EMPTY, 0));
+    runtime().block_on(async {
+        store.commit(put("s", "a", "1")).await.unwrap();
+        store.commit(put("s", "b", "2")).await.unwrap();
+        store.commit(delete("s", "a", "3")).await.unwrap();
+    });
+    store.close().unwrap();
+    let (again, recovery) = Plain::open(&options).unwrap();
+    assert_eq!((recovery.revision.get(), recovery.changes, recovery.cut), (4, 3, None));
+    assert_eq!(entries(&again.space("s")), [("b".to_owned(), "2@3;".to_owned(), 3)]);
+    assert_eq!(history(&again, "s"), history(&store, "s"));
+}
+
+#[test]
+fn everything_is_private() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("new/state");
+    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
+    store.close().unwrap();
+    assert_eq!(mode(&path), 0o700);
+    let files: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 2);
+    for file in files {
+        assert_eq!(mode(&file), 0o600, "{}", file.display());
+        set_mode(&file, 0o640);
+        let error = Plain::open(&durable(&path)).unwrap_err();
+        let expected = format!("{} has mode 640: others must have no access", file.display());
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        set_mode(&file, 0o600);
+    }
+    set_mode(&path, 0o755);
+    let error = Plain::open(&durable(&path)).unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Exposed { path: of, mode: 0o755 } if *of == path),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_link_is_not_followed() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    store.close().unwrap();
+    fs::rename(path.join("lock"), parent.path().join("elsewhere")).unwrap();
+    symlink(parent.path().join("elsewhere"), path.join("lock")).unwrap();
+    let error = Plain::open(&durable(&path)).unwrap_err();
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+}
+
+#[test]
+fn only_one_can_have_it_open() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let error = Plain::open(&durable(&path)).unwrap_err();
+    assert_eq!(error.to_string(), format!("{} is in use by another process", path.display()));
+    runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
+    // Dropping it without closing makes it free as well, once its thread has ended.
+    let mut watch = store.watch("s", store.revision()).unwrap();
+    drop(store);
+    assert_eq!(runtime().block_on(watch.next(1)).unwrap_err(), WatchError::Closed);
+    let (again, recovery) = Plain::open(&durable(&path)).unwrap();
+    assert_eq!((recovery.cut, again.space("s").len()), (None, 1));
+}

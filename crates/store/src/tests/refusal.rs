@@ -1,0 +1,180 @@
+//! When a change is not made, and what is left then.
+
+use super::*;
+use crate::disk::simulated::Fault;
+
+#[test]
+fn expectations_decide() {
+    let (store, _) = Plain::open(&small(8192)).unwrap();
+    runtime().block_on(async {
+        let first = store.commit(put("s", "there", "0")).await.unwrap().revision;
+        let wrong = Revision::new(first.get() + 100);
+        let (gets, goes) = (Change::Put(value("1")), Change::Delete(value("1")));
+        let table = [
+            // why                                key      expected                 change  made
+            ("nothing is there to be deleted", "gone", Expect::Any, &goes, false),
+            ("nothing cannot be deleted", "gone", Expect::Absent, &goes, false),
+            ("a deleted key has no revision", "gone", Expect::Revision(first), &gets, false),
+            ("nor is there one to delete", "gone", Expect::Revision(first), &goes, false),
+            ("it exists already", "there", Expect::Absent, &gets, false),
+            ("what exists is not absent", "there", Expect::Absent, &goes, false),
+            ("it was changed in between", "there", Expect::Revision(wrong), &gets, false),
+            ("changed, so not deleted", "there", Expect::Revision(wrong), &goes, false),
+            ("whatever is there is replaced", "there", Expect::Any, &gets, true),
+            ("created when absent", "new", Expect::Absent, &gets, true),
+            ("created whether or not it exists", "other", Expect::Any, &gets, true),
+            ("whatever is there is deleted", "other", Expect::Any, &goes, true),
+        ];
+        for (why, key, expect, change, made) in table {
+            let before = store.space("s");
+            let write =
+                Write { space: "s".into(), key: key.into(), expect, change: change.clone() };
+            let current = before.get(key.as_bytes()).map(|entry| entry.revision);
+            match store.commit(write).await {
+                Ok(event) => {
+                    assert!(made, "{why}");
+                    assert_eq!(event.revision, before.revision().next(), "{why}");
+                    assert_eq!(
+                        event.previous.as_ref().map(|entry| entry.revision),
+                        current,
+                        "{why}"
+                    );
+                }
+                Err(CommitError::Conflict { current: found }) => {
+                    assert!(!made, "{why}");
+                    assert_eq!(found.map(|entry| entry.revision), current, "{why}");
+                    assert_eq!(store.revision(), before.revision(), "{why}: took a revision");
+                }
+                Err(other) => panic!("{why}: {other}"),
+            }
+        }
+        let held = store.space("s").get(b"there").unwrap().clone();
+        let write =
+            Write { expect: Expect::Revision(held.revision), ..delete("s", "there", "bye") };
+        let gone = store.commit(write).await.unwrap();
+        assert_eq!((gone.entry.created, gone.kind), (first, EventKind::Delete));
+        assert_eq!(gone.entry.value, format!("bye@{};", gone.revision));
+    });
+}
+
+/// Of many who saw the same revision, one gets to change it.
+#[test]
+fn changes_of_one_batch_see_each_other() {
+    let (store, _) = Plain::open(&small(8192)).unwrap();
+    runtime().block_on(async {
+        let write = |text: &str| Write { expect: Expect::Absent, ..put("s", "k", text) };
+        let answers = together(&store, (0..50).map(|n| write(&n.to_string())).collect()).await;
+        let won: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().ok()).collect();
+        assert_eq!(won.len(), 1);
+        for answer in &answers {
+            if let Err(error) = answer {
+                let CommitError::Conflict { current: Some(current) } = error else {
+                    panic!("{error}")
+                };
+                assert!(Arc::ptr_eq(current, &won[0].entry));
+            }
+        }
+        assert_eq!(store.revision().get(), 2);
+    });
+}
+
+#[test]
+fn what_fits_in_no_file_is_refused() {
+    let (store, _) = open(&Simulated::default(), &small(8192)).unwrap();
+    runtime().block_on(async {
+        let error = store.commit(put("s", "k", &"x".repeat(8192))).await.unwrap_err();
+        assert!(matches!(error, CommitError::TooLarge { limit: 8088, .. }), "{error}");
+        let error = store.commit(put(&"s".repeat(70_000), "k", "1")).await.unwrap_err();
+        assert!(matches!(error, CommitError::TooLarge { .. }), "{error}");
+        store.commit(put("s", "k", &"x".repeat(8000))).await.unwrap();
+        store.commit(put("s", "k", &"x".repeat(8000))).await.unwrap();
+    });
+}
+
+#[test]
+fn a_full_disk_refuses_changes_until_there_is_space() {
+    let disk = Simulated::default();
+    let mut options = small(8192);
+    options.checkpoint_bytes = usize::MAX;
+    let (store, _) = open(&disk, &options).unwrap();
+    disk.capacity(Some(30_000));
+    let text = "x".repeat(1000);
+    runtime().block_on(async {
+        let mut made = 0;
+        let error = loop {
+            match store.commit(put("s", &format!("k{made}"), &text)).await {
+                Ok(_) => made += 1,
+                Err(error) => break error,
+            }
+            assert!(made < 100, "the disk is not that large");
+        };
+        assert!(matches!(error, CommitError::Full { .. }), "{error}");
+        let revision = store.revision();
+        for _ in 0..3 {
+            let error = store.commit(put("s", "more", &text)).await.unwrap_err();
+            assert!(matches!(error, CommitError::Full { .. }), "{error}");
+        }
+        assert_eq!((store.revision(), store.space("s").len()), (revision, made));
+        assert!(store.failed().is_none());
+        disk.capacity(None);
+        let event = store.commit(put("s", "more", &text)).await.unwrap();
+        assert_eq!(event.revision, revision.next());
+    });
+    store.close().unwrap();
+    let (again, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(entries(&again.space("s")), entries(&store.space("s")));
+    assert_eq!(recovery.cut, None);
+}
+
+#[test]
+fn a_broken_disk_ends_the_store_but_not_reading() {
+    for fault in [Fault::SyncError, Fault::ShortWrite, Fault::PowerLoss] {
+        let disk = Simulated::default();
+        let (store, _) = open(&disk, &small(8192)).unwrap();
+        runtime().block_on(async {
+            store.commit(put("s", "a", "1")).await.unwrap();
+            let mut watch = store.watch("s", Revision::EMPTY).unwrap();
+            disk.fault(0, fault);
+            let write = || put("s", "b", "2");
+            for answer in together(&store, vec![write(), write(), write()]).await {
+                let error = answer.unwrap_err();
+                let CommitError::Failed(failure) = error else { panic!("{fault:?}: {error}") };
+                assert!(failure.to_string().ends_with("log-00000000000000000001"), "{failure}");
+            }
+            assert!(store.ended().await.is_some());
+            let error = store.commit(put("s", "c", "3")).await.unwrap_err();
+            assert!(matches!(error, CommitError::Failed(_)), "{error}");
+            assert_eq!(entries(&store.space("s")), [("a".to_owned(), "1@2;".to_owned(), 2)]);
+            assert_eq!(watch.next(10).await.unwrap().len(), 1, "nobody sees what is not safe");
+        });
+        assert!(store.close().is_err());
+    }
+}
+
+#[test]
+fn a_closed_store_refuses_changes_and_can_be_read() {
+    let (store, _) = Plain::open(&small(8192)).unwrap();
+    runtime().block_on(async {
+        store.commit(put("s", "a", "1")).await.unwrap();
+        store.close().unwrap();
+        store.close().unwrap();
+        let error = store.commit(put("s", "b", "2")).await.unwrap_err();
+        assert!(matches!(error, CommitError::Closed), "{error}");
+        assert_eq!(store.space("s").len(), 1);
+        assert_eq!(store.wait_for(Revision::new(2)).await, Ok(()));
+        assert_eq!(store.wait_for(Revision::new(3)).await, Err(Closed));
+        assert!(store.ended().await.is_none());
+    });
+}
+
+#[test]
+fn options_that_cannot_work_are_refused() {
+    let table = [
+        ("too small for anything", Options { segment_bytes: 100, ..small(8192) }),
+        ("records are aligned", Options { segment_bytes: 8193, ..small(8192) }),
+        ("nothing could ever wait", Options { queue: 0, ..small(8192) }),
+    ];
+    for (why, options) in table {
+        assert!(matches!(Plain::open(&options), Err(OpenError::Options(_))), "{why}");
+    }
+}
