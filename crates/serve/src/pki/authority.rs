@@ -1,0 +1,198 @@
+//! Signs.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+    SigningKey as _,
+};
+use x509_cert::Certificate;
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::asn1::{Any, BitString, ObjectIdentifier, SetOfVec, Utf8StringRef};
+use x509_cert::der::{self, Decode as _, Encode as _, Length};
+use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
+
+use super::{AUTHORITY, AUTHORITY_LIFE, Identity, PkiError, SKEW, shifted};
+use crate::peer::{COMMON_NAME, ORGANIZATION};
+
+/// Signs certificates, and believes in those it signed.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(super) own: Identity,
+}
+
+/// What a certificate is for.
+pub(super) enum Leaf<'a> {
+    /// A server under these names and addresses.
+    Server { names: &'a BTreeSet<String> },
+    /// A user and their groups.
+    Client { common_name: &'a str, organizations: &'a [&'a str] },
+}
+
+impl Authority {
+    /// A new authority, or the old one with a new life.
+    pub(super) fn create(key: Option<KeyPair>, now: Timestamp) -> Result<Self, PkiError> {
+        let key = key.map_or_else(new_key, Ok)?;
+        let mut params = params();
+        validity(&mut params, AUTHORITY_LIFE, now);
+        params.serial_number = Some(serial()?);
+        let own =
+            Identity { certificate: params.self_signed(&key)?.pem(), key: key.serialize_pem() };
+        Ok(Self { issuer: Issuer::new(params, key), own })
+    }
+
+    /// The authority with this certificate, which must be one that [`Authority::create`] made.
+    pub(super) fn new(key: KeyPair, own: Identity) -> Self {
+        Self { issuer: Issuer::new(params(), key), own }
+    }
+
+    pub(super) fn issue(
+        &self,
+        leaf: &Leaf<'_>,
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<Identity, PkiError> {
+        let key = new_key()?;
+        let mut params = CertificateParams::default();
+        validity(&mut params, life, now);
+        params.serial_number = Some(serial()?);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let certificate = match leaf {
+            Leaf::Server { names } => {
+                params.distinguished_name = named("gantry");
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                for name in *names {
+                    params.subject_alt_names.push(match name.parse::<IpAddr>() {
+                        Ok(address) => SanType::IpAddress(address),
+                        Err(_) => SanType::DnsName(Ia5String::try_from(name.as_str())?),
+                    });
+                }
+                params.signed_by(&key, &self.issuer)?.pem()
+            }
+            Leaf::Client { common_name: "", .. } => return Err(PkiError::NoName),
+            Leaf::Client { common_name, organizations } => {
+                params.distinguished_name = named(common_name);
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+                let signed = params.signed_by(&key, &self.issuer)?;
+                pem(&self.with_subject(signed.der(), &subject(common_name, organizations)?)?)
+            }
+        };
+        Ok(Identity { certificate, key: key.serialize_pem() })
+    }
+
+    /// The same certificate for another subject, signed again.
+    ///
+    /// rcgen keeps one value per attribute of a name, and a user may be in many groups, each of
+    /// which is an organisation.
+    fn with_subject(&self, certificate: &[u8], subject: &RdnSequence) -> Result<Vec<u8>, PkiError> {
+        let old = Certificate::from_der(certificate)?;
+        let tbs = old.tbs_certificate();
+        let extensions = tbs.extensions().cloned().unwrap_or_default();
+        let unsigned = [
+            element(EXPLICIT_0, &tbs.version().to_der()?)?,
+            tbs.serial_number().to_der()?,
+            tbs.signature().to_der()?,
+            tbs.issuer().to_der()?,
+            tbs.validity().to_der()?,
+            subject.to_der()?,
+            tbs.subject_public_key_info().to_der()?,
+            element(EXPLICIT_3, &extensions.to_der()?)?,
+        ];
+        let unsigned = element(SEQUENCE, &unsigned.concat())?;
+        let signature = BitString::from_bytes(&self.issuer.key().sign(&unsigned)?)?;
+        let signed = [unsigned, old.signature_algorithm().to_der()?, signature.to_der()?];
+        Ok(element(SEQUENCE, &signed.concat())?)
+    }
+}
+
+const SEQUENCE: u8 = 0x30;
+/// Where a certificate has its version.
+const EXPLICIT_0: u8 = 0xa0;
+/// Where a certificate has its extensions.
+const EXPLICIT_3: u8 = 0xa3;
+
+/// Tag, length, content.
+fn element(tag: u8, content: &[u8]) -> der::Result<Vec<u8>> {
+    let length = Length::try_from(content.len())?.to_der()?;
+    Ok([&[tag], &*length, content].concat())
+}
+
+fn subject(common_name: &str, organizations: &[&str]) -> der::Result<RdnSequence> {
+    let organizations = organizations.iter().map(|name| attribute(ORGANIZATION, name));
+    let mut all = organizations.collect::<der::Result<Vec<_>>>()?;
+    all.push(attribute(COMMON_NAME, common_name)?);
+    Ok(RdnSequence::from(all))
+}
+
+fn attribute(oid: ObjectIdentifier, value: &str) -> der::Result<RelativeDistinguishedName> {
+    let value = Any::encode_from(&Utf8StringRef::new(value)?)?;
+    Ok(SetOfVec::try_from(vec![AttributeTypeAndValue { oid, value }])?.into())
+}
+
+/// A new P-256 key.
+pub(super) fn new_key() -> Result<KeyPair, PkiError> {
+    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?)
+}
+
+/// The authority's certificate as far as it never changes.
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(AUTHORITY);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+    ];
+    params
+}
+
+fn named(common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+fn validity(params: &mut CertificateParams, life: Duration, now: Timestamp) {
+    let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
+    let skew = SignedDuration::try_from(SKEW).unwrap_or(SignedDuration::ZERO);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    // Nothing was valid before 1970, and no certificate can say so.
+    let date = |moment: Timestamp| {
+        epoch + Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
+    };
+    params.not_before = date(shifted(now, -skew));
+    params.not_after = date(shifted(now, life));
+}
+
+/// Random, so that two certificates of one key differ: clients tell certificates apart by issuer
+/// and serial number.
+fn serial() -> Result<SerialNumber, PkiError> {
+    let mut bytes = [0_u8; 16];
+    rand::fill(&mut bytes).map_err(|error| PkiError::Make(Box::new(error)))?;
+    // Positive and of full length.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = more;
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}
