@@ -1,0 +1,224 @@
+//! Writes that are no apply: what is written is owned.
+
+use serde_json::Value;
+
+use super::entries::{Entry, Identity, Operation, is_reset};
+use super::limit::limit_updaters;
+use super::{Context, never_owned};
+use crate::typed::{Comparison, TypedError, compare, reconcile};
+
+/// Why ownership could not be worked out. The original server then stores the object without
+/// entries rather than refuse the write; see [`without_entries`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("could not work out who owns the fields of the object")]
+pub struct UpdateError {
+    #[from]
+    source: TypedError,
+}
+
+/// The new object with its entries, after a create, update or patch by the context's manager.
+///
+/// `live` is the stored object; for a create there is none. What the client sent as entries counts
+/// only if it can be read: it then replaces the stored entries, and an empty list forgets them. An
+/// object without entries stays so until it is applied to.
+///
+/// # Errors
+/// If a changed part of either object is not of its type.
+pub fn update(
+    context: &Context<'_>,
+    live: Option<&Value>,
+    new: &Value,
+) -> Result<Value, UpdateError> {
+    let none = Value::Null;
+    let stored = live.map_or(&none, entries_of);
+    let sent = if context.subresource.is_empty() { entries_of(new) } else { &none };
+    let creates =
+        live.is_none_or(|live| live["metadata"]["uid"].as_str().is_none_or(str::is_empty));
+    let keeps_stored = !is_reset(sent) && (sent.is_null() || sent == stored);
+
+    if keeps_stored && (stored.is_null() || stored == &Value::Array(Vec::new())) && !creates {
+        return Ok(without_entries(new));
+    }
+    let change = changes(context, live.unwrap_or(context.empty), new)?;
+    if keeps_stored && change.is_empty() {
+        return Ok(with_entries(new, Some(stored.clone())));
+    }
+    let mut entries = if is_reset(sent) {
+        Vec::new()
+    } else {
+        // What cannot be read is as if it had not been sent; if the stored entries cannot be read
+        // either, tracking begins anew.
+        let sent = Entry::read_all(sent).unwrap_or_default();
+        if sent.is_empty() { Entry::read_all(stored).unwrap_or_default() } else { sent }
+    };
+    if entries.is_empty() && !creates {
+        return Ok(without_entries(new));
+    }
+    let live = live.unwrap_or(context.empty);
+    own_changes(context, live, new, change, &mut entries, context.manager())?;
+    Ok(with_entries(new, Entry::write_all(entries)))
+}
+
+/// What a write changed, as far as anybody can own it.
+fn changes(context: &Context<'_>, live: &Value, new: &Value) -> Result<Comparison, TypedError> {
+    let change = compare(context.schema, live, new)?.without(context.reset_fields);
+    Ok(Comparison {
+        added: change.added.difference(never_owned()),
+        modified: change.modified.difference(never_owned()),
+        removed: change.removed.difference(never_owned()),
+    })
+}
+
+/// Gives what changed from `live` to `new` to a manager, in fresh entries.
+pub(super) fn own_all(
+    context: &Context<'_>,
+    live: &Value,
+    new: &Value,
+    manager: &str,
+) -> Result<Vec<Entry>, TypedError> {
+    let mut entries = Vec::new();
+    let change = changes(context, live, new)?;
+    own_changes(context, live, new, change, &mut entries, manager)?;
+    Ok(entries)
+}
+
+/// Gives what changed to the manager and takes it from everybody else.
+fn own_changes(
+    context: &Context<'_>,
+    live: &Value,
+    new: &Value,
+    change: Comparison,
+    entries: &mut Vec<Entry>,
+    manager: &str,
+) -> Result<(), TypedError> {
+    reconcile_entries(context, entries);
+    let mut changes = Changes::new(context, live, new, change);
+    let mut kept = Vec::with_capacity(entries.len() + 1);
+    for mut entry in entries.drain(..) {
+        let Some(change) = changes.in_version(&entry.api_version)? else { continue };
+        let lost = change.added.union(&change.modified).union(&change.removed);
+        if !lost.is_empty() {
+            entry.fields = entry.fields.difference(&lost);
+        }
+        if !entry.fields.is_empty() {
+            kept.push(entry);
+        }
+    }
+    let gained = changes.own.added.union(&changes.own.modified);
+    if !gained.is_empty() {
+        let own = Identity {
+            manager,
+            operation: Operation::Update,
+            api_version: context.api_version,
+            subresource: context.subresource,
+        };
+        match kept.iter_mut().find(|entry| entry.identity() == own) {
+            Some(entry) => {
+                entry.fields = entry.fields.union(&gained);
+                entry.time = Some(context.now.to_owned());
+            }
+            None => kept.push(Entry {
+                manager: manager.to_owned(),
+                operation: Operation::Update,
+                api_version: context.api_version.to_owned(),
+                time: Some(context.now.to_owned()),
+                subresource: context.subresource.to_owned(),
+                fields: gained,
+            }),
+        }
+    }
+    *entries = kept;
+    limit_updaters(entries);
+    Ok(())
+}
+
+/// What changed, in every version that entries are in.
+pub(super) struct Changes<'a> {
+    context: &'a Context<'a>,
+    live: &'a Value,
+    new: &'a Value,
+    pub(super) own: Comparison,
+    others: Vec<(String, Option<Comparison>)>,
+}
+
+impl<'a> Changes<'a> {
+    pub(super) fn new(
+        context: &'a Context<'a>,
+        live: &'a Value,
+        new: &'a Value,
+        own: Comparison,
+    ) -> Self {
+        Self { context, live, new, own, others: Vec::new() }
+    }
+
+    /// What changed in the words of a version; nothing if the version is no longer served.
+    pub(super) fn in_version(&mut self, version: &str) -> Result<Option<&Comparison>, TypedError> {
+        if version == self.context.api_version {
+            return Ok(Some(&self.own));
+        }
+        let place = match self.others.iter().position(|(known, _)| known == version) {
+            Some(place) => place,
+            None => {
+                let change = self.compare_in(version)?;
+                self.others.push((version.to_owned(), change));
+                self.others.len() - 1
+            }
+        };
+        Ok(self.others[place].1.as_ref())
+    }
+
+    fn compare_in(&self, version: &str) -> Result<Option<Comparison>, TypedError> {
+        let versions = self.context.versions;
+        let Some(schema) = versions.schema(version) else { return Ok(None) };
+        let (Some(live), Some(new)) =
+            (versions.convert(self.live, version), versions.convert(self.new, version))
+        else {
+            return Ok(None);
+        };
+        Ok(Some(compare(schema, &live, &new)?.without(self.context.reset_fields)))
+    }
+}
+
+/// Brings the entries up to the present schema, and drops those of versions that are gone.
+pub(super) fn reconcile_entries(context: &Context<'_>, entries: &mut Vec<Entry>) {
+    entries.retain_mut(|entry| {
+        let Some(schema) = context.schema_of(&entry.api_version) else { return false };
+        if let Some(fields) = reconcile(schema, &entry.fields) {
+            entry.fields = fields;
+        }
+        true
+    });
+}
+
+pub(super) fn entries_of(object: &Value) -> &Value {
+    &object["metadata"]["managedFields"]
+}
+
+/// The object with these entries in place of its own.
+pub(super) fn with_entries(object: &Value, entries: Option<Value>) -> Value {
+    let mut object = object.clone();
+    set_entries(&mut object, entries);
+    object
+}
+
+pub(super) fn set_entries(object: &mut Value, entries: Option<Value>) {
+    let Value::Object(members) = object else { return };
+    match (members.get_mut("metadata"), entries) {
+        (Some(Value::Object(metadata)), Some(entries)) => {
+            metadata.insert("managedFields".to_owned(), entries);
+        }
+        (Some(Value::Object(metadata)), None) => {
+            metadata.shift_remove("managedFields");
+        }
+        (_, Some(entries)) => {
+            members.insert("metadata".to_owned(), serde_json::json!({ "managedFields": entries }));
+        }
+        (_, None) => {}
+    }
+}
+
+/// The object without entries.
+#[must_use]
+pub fn without_entries(object: &Value) -> Value {
+    with_entries(object, None)
+}
