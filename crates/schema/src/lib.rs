@@ -4,8 +4,33 @@
 //! structural schema in their definition, built-in ones from generated tables; pruning, defaulting,
 //! merging and field ownership then walk the same nodes and need not know where they came from.
 
+pub mod checks;
+mod compile;
+mod correlate;
+mod default;
+pub mod format;
+mod go;
 pub mod invalid;
+mod metadata;
+pub mod names;
+mod path;
+pub mod pattern;
+mod props;
+mod prune;
+mod read;
 pub mod tree;
+mod validate;
+mod walk;
 
+pub use checks::{Checks, Clause, Kind, Rule};
+pub use compile::{CompileError, compile, object_meta};
+pub use default::default;
 pub use invalid::{Invalid, Reason};
+pub use prune::prune;
+pub use read::{ReadError, go_json_error, read_json};
 pub use tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
+pub use validate::{
+    blocked, blocks_rules, validate, validate_embedded, validate_lists, validate_status,
+    validate_values,
+};
+pub use walk::{Site, has_rules, rules};

@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::checks::Checks;
+
 /// A compiled schema. Cheap to walk, never changed once built.
 #[derive(Clone, Debug)]
 pub struct Schema {
     nodes: Vec<Node>,
+    /// What values must satisfy beyond their shape, by node. Schemas of built-in kinds have none,
+    /// so this is kept apart and may be shorter than `nodes`.
+    checks: Vec<Option<Box<Checks>>>,
     root: NodeId,
 }
 
@@ -129,6 +134,12 @@ impl Schema {
         &self.nodes[id.0 as usize]
     }
 
+    /// What the value at `id` must satisfy beyond its shape.
+    #[must_use]
+    pub fn checks(&self, id: NodeId) -> Option<&Checks> {
+        self.checks.get(id.0 as usize)?.as_deref()
+    }
+
     /// The entry `name` of the struct or map at `id`, if it is declared.
     #[must_use]
     pub fn entry(&self, id: NodeId, name: &str) -> Option<NodeId> {
@@ -144,6 +155,7 @@ impl Schema {
 #[derive(Debug, Default)]
 pub struct Builder {
     nodes: Vec<Node>,
+    checks: Vec<Option<Box<Checks>>>,
 }
 
 impl Builder {
@@ -171,6 +183,15 @@ impl Builder {
         NodeId(id)
     }
 
+    /// The node at `id`, as it is so far.
+    ///
+    /// # Panics
+    /// If `id` belongs to another builder.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
     /// Sets a reserved node.
     ///
     /// # Panics
@@ -179,9 +200,18 @@ impl Builder {
         self.nodes[id.0 as usize] = node;
     }
 
+    /// Sets what the value at `id` must satisfy beyond its shape.
+    pub fn check(&mut self, id: NodeId, checks: Checks) {
+        let place = id.0 as usize;
+        if self.checks.len() <= place {
+            self.checks.resize_with(place + 1, || None);
+        }
+        self.checks[place] = Some(Box::new(checks));
+    }
+
     /// The schema of what stands at `root`.
     #[must_use]
     pub fn build(self, root: NodeId) -> Schema {
-        Schema { nodes: self.nodes, root }
+        Schema { nodes: self.nodes, checks: self.checks, root }
     }
 }

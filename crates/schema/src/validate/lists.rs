@@ -1,0 +1,122 @@
+//! Uniqueness in lists of type set and map.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use crate::go;
+use crate::invalid::{Invalid, Reason};
+use crate::path::Path;
+use crate::tree::{ListType, NodeId, Schema, Shape};
+
+/// Checks that elements of sets and keys of maps occur once. On an update this is asked only if the
+/// old object had it.
+#[must_use]
+pub fn validate_lists(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<Invalid> {
+    let find = |object| {
+        let mut faults = Vec::new();
+        node(schema, schema.root(), object, &Path::ROOT, &mut faults);
+        faults
+    };
+    let faults = find(object);
+    match old {
+        Some(old) if !faults.is_empty() && !find(old).is_empty() => Vec::new(),
+        Some(_) | None => faults,
+    }
+}
+
+fn node(schema: &Schema, id: NodeId, value: &Value, path: &Path<'_>, faults: &mut Vec<Invalid>) {
+    // What the definition does not describe, as the object's own metadata, is looked at elsewhere.
+    if schema.checks(id).is_none() {
+        return;
+    }
+    match (&schema.node(id).shape, value) {
+        (Shape::List { items, list_type }, Value::Array(list)) => {
+            match list_type {
+                ListType::Atomic => {}
+                ListType::Set => set(list, path, faults),
+                ListType::Map(keys) => map(list, keys, path, faults),
+            }
+            for (index, item) in list.iter().enumerate() {
+                node(schema, *items, item, &path.index(index), faults);
+            }
+        }
+        (Shape::Map { values, .. }, Value::Object(map)) => {
+            for (key, value) in by_name(map) {
+                node(schema, *values, value, &path.entry(key), faults);
+            }
+        }
+        (Shape::Struct { fields, .. }, Value::Object(map)) => {
+            for (name, field) in fields {
+                if let Some(value) = map.get(&**name) {
+                    node(schema, field.node, value, &path.field(name), faults);
+                }
+            }
+        }
+        (
+            Shape::List { .. }
+            | Shape::Map { .. }
+            | Shape::Struct { .. }
+            | Shape::Scalar(_)
+            | Shape::Any,
+            _,
+        ) => {}
+    }
+}
+
+fn by_name(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    entries
+}
+
+fn set(list: &[Value], path: &Path<'_>, faults: &mut Vec<Invalid>) {
+    for index in repeated(list) {
+        faults.push(duplicate(path, index, &list[index]));
+    }
+}
+
+fn map(list: &[Value], keys: &[Box<str>], path: &Path<'_>, faults: &mut Vec<Invalid>) {
+    if let Some(index) = list.iter().position(|item| !item.is_object() && !item.is_null()) {
+        let message = format!(
+            "Invalid value: {}: must be an object for an array of list-type map",
+            go::print(&list[index])
+        );
+        faults.push(Invalid::new(path.index(index).in_cause(), Reason::Invalid, message));
+        return;
+    }
+    let identities: Vec<Value> = list.iter().map(|item| identity(item, keys)).collect();
+    for index in repeated(&identities) {
+        faults.push(duplicate(path, index, &identities[index]));
+    }
+}
+
+/// The keys of an element, without those it does not have.
+fn identity(item: &Value, keys: &[Box<str>]) -> Value {
+    let entry = |key: &str| Some((key.to_owned(), item.get(key)?.clone()));
+    keys.iter().filter_map(|key| entry(key)).collect::<Map<_, _>>().into()
+}
+
+fn duplicate(path: &Path<'_>, index: usize, value: &Value) -> Invalid {
+    let message = format!("Duplicate value: {}", go::print(value));
+    Invalid::new(path.index(index).in_cause(), Reason::Duplicate, message)
+}
+
+/// The elements that occur for the second time; later repetitions are not told.
+fn repeated(list: &[Value]) -> Vec<usize> {
+    if list.len() < 2 {
+        return Vec::new();
+    }
+    let mut seen: HashMap<String, usize> = HashMap::with_capacity(list.len());
+    let mut second = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        // A float is never the same element as a whole number.
+        let mark = if value.is_f64() { "~" } else { "" };
+        let times = seen.entry(format!("{mark}{}", go::json(value))).or_insert(0);
+        *times += 1;
+        if *times == 2 {
+            second.push(index);
+        }
+    }
+    second
+}
