@@ -8,9 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::TaskError;
-use http::header::UPGRADE;
-use http::{Request, Response};
-use hyper::body::Incoming;
+use http::header::{CONTENT_LENGTH, UPGRADE};
+use http::{HeaderValue, Method, Request, Response};
+use hyper::body::{Body as _, Incoming};
 use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::listener::{Options, Service};
 use crate::peer::Acquaintance;
 use crate::upgrade::Upgrade;
@@ -62,6 +62,13 @@ pub(crate) enum End {
     Stalled,
     /// It did not finish in the time to drain.
     Cut,
+}
+
+/// Why a connection takes no more requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    Idle,
+    Stopping,
 }
 
 /// Everything a connection needs besides its socket.
@@ -156,6 +163,7 @@ impl<S: Service> Answers<S> {
         let active = self.vitals.begin();
         let upgraded =
             request.headers().contains_key(UPGRADE).then(|| hyper::upgrade::on(&mut request));
+        let only_head = request.method() == Method::HEAD;
         let answer = (self.service)(request, self.peer.at(self.clock.now()));
         async move {
             let mut response: Response<Body> = answer.await;
@@ -169,9 +177,21 @@ impl<S: Service> Answers<S> {
                     }
                 });
             }
+            if only_head {
+                response = without_body(response);
+            }
             Ok(response.map(|body| Tracked::new(body, active)))
         }
     }
+}
+
+/// The answer to a HEAD: what a GET would say about its body, and no body. In HTTP/2 hyper would
+/// send it, which ends the stream with an error.
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    response.map(|_| body::empty())
 }
 
 /// The tasks of one connection: the streams of HTTP/2, and what an upgrade left behind.
@@ -245,29 +265,28 @@ impl Owner {
     ) -> Result<End, TaskError> {
         let mut stopped = pin!(setting.stop.cancelled());
         let mut alarm = Alarm { clock: setting.clock.clone(), armed: None };
-        // When the connection is cut, and what it is then counted as.
-        let mut closing: Option<(Moment, End)> = None;
+        // When the connection is cut, if it does not end before.
+        let mut closing: Option<(Moment, Closing)> = None;
         let drain = setting.options.timeouts.drain;
         poll_fn(|context| {
             loop {
                 // First the connection: what it does decides when its time is up.
                 if let Poll::Ready(closed) = connection.as_mut().poll(context) {
-                    let how = closing.map_or(End::Closed, |(_, end)| match end {
-                        End::Idle => End::Idle,
-                        End::Closed | End::Broken | End::HeadTooSlow | End::Stalled | End::Cut => {
-                            End::Closed
-                        }
-                    });
-                    return Poll::Ready(Ok(if closed { how } else { End::Broken }));
+                    // Once we have said goodbye, how the client leaves is its own affair.
+                    return Poll::Ready(Ok(match (closing, closed) {
+                        (Some((_, Closing::Idle)), _) => End::Idle,
+                        (Some((_, Closing::Stopping)), _) | (None, true) => End::Closed,
+                        (None, false) => End::Broken,
+                    }));
                 }
                 if let Poll::Ready(Err(panicked)) = self.0.poll_join(context) {
                     return Poll::Ready(Err(panicked));
                 }
-                if closing.is_none_or(|(_, end)| end == End::Idle)
+                if closing.is_none_or(|(_, why)| why == Closing::Idle)
                     && stopped.as_mut().poll(context).is_ready()
                 {
                     connection.as_mut().graceful_shutdown();
-                    closing = Some((setting.clock.moment() + drain, End::Cut));
+                    closing = Some((setting.clock.moment() + drain, Closing::Stopping));
                     continue;
                 }
                 let verdict = vitals.verdict();
@@ -284,11 +303,14 @@ impl Owner {
                 match verdict {
                     Some(Verdict::Idle) => {
                         connection.as_mut().graceful_shutdown();
-                        closing = Some((setting.clock.moment() + drain, End::Idle));
+                        closing = Some((setting.clock.moment() + drain, Closing::Idle));
                     }
                     Some(Verdict::HeadTooSlow) => return Poll::Ready(Ok(End::HeadTooSlow)),
                     Some(Verdict::Stalled) => return Poll::Ready(Ok(End::Stalled)),
-                    None => return Poll::Ready(Ok(closing.map_or(End::Cut, |(_, end)| end))),
+                    None => {
+                        let idle = closing.is_some_and(|(_, why)| why == Closing::Idle);
+                        return Poll::Ready(Ok(if idle { End::Idle } else { End::Cut }));
+                    }
                 }
             }
         })
@@ -318,8 +340,10 @@ impl Owner {
 /// Wakes the task at a moment that may still move.
 struct Alarm {
     clock: Clock,
-    armed: Option<(Moment, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    armed: Option<(Moment, Sleep)>,
 }
+
+type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Alarm {
     /// Ready when `due` has come. A moment that moved back is armed at once; one that moved on

@@ -52,7 +52,7 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
 }
 
 fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
 fn private() -> OpenOptions {

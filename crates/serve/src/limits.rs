@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use gantry_process::clock::Clock;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, EXPECT};
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -187,7 +187,8 @@ impl Limits {
             Some(Err(_full)) => return Err(Refusal::TooMany),
         };
         let version = parts.version;
-        let body = RequestBody { incoming, version, limits: self.clone() };
+        let waits = parts.headers.contains_key(EXPECT);
+        let body = RequestBody { incoming, version, waits, limits: self.clone() };
         let answer = service(Request::from_parts(parts, body));
         match class {
             Class::LongRunning => Ok(hold(answer.await, place)),
@@ -259,6 +260,8 @@ impl hyper::body::Body for Held {
 pub struct RequestBody {
     incoming: Incoming,
     version: Version,
+    /// The client sends nothing before it is told to go on.
+    waits: bool,
     limits: Limits,
 }
 
@@ -275,7 +278,6 @@ impl RequestBody {
     }
 
     /// The body as it comes, without limits; for what is passed on and not kept.
-    #[must_use]
     pub fn into_stream(self) -> Incoming {
         self.incoming
     }
@@ -285,9 +287,14 @@ impl RequestBody {
             self.limits.0.figures;
         let clock = self.limits.0.clock.clone();
         let begun = clock.moment();
-        // A body that says it is too large is not kept, but still read: see below.
-        let announced = self.incoming.size_hint().lower();
-        let mut fits = usize::try_from(announced).is_ok_and(|announced| announced <= limit);
+        let announced = usize::try_from(self.incoming.size_hint().lower()).unwrap_or(usize::MAX);
+        let mut fits = announced <= limit;
+        // Many clients write everything before they read, and closing on them loses the answer. What
+        // is a little too large is therefore read to its end and forgotten.
+        let bearable = limit.saturating_mul(2);
+        if !fits && (self.waits || announced > bearable) {
+            return Err(Refusal::BodyTooLarge { limit });
+        }
         // The first piece is often all of it and then needs no copy.
         let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
         let mut received = 0_usize;
@@ -310,16 +317,14 @@ impl RequestBody {
             if !fits || received > limit {
                 fits = false;
                 (first, rest) = (Bytes::new(), BytesMut::new());
-                // Many clients write everything before they read, and closing on them loses the
-                // answer. What is a little too large is therefore read to its end and forgotten.
-                if received > limit.saturating_mul(2) {
+                if received > bearable {
                     break;
                 }
             } else if received == data.len() {
                 first = data;
             } else {
                 if rest.is_empty() {
-                    rest.reserve(usize::try_from(announced).map_or(0, |size| size.min(limit)));
+                    rest.reserve(announced);
                     rest.extend_from_slice(&std::mem::take(&mut first));
                 }
                 rest.extend_from_slice(&data);

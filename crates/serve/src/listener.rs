@@ -185,7 +185,7 @@ struct Hall<S> {
 
 impl<S: Service> Hall<S> {
     async fn receive(self, mut connections: Tasks) -> Result<(), TaskError> {
-        let lost = loop {
+        let mut lost = loop {
             let arrival = tokio::select! {
                 biased;
                 // Each may be dropped: none has taken anything off a queue before it is ready.
@@ -208,7 +208,10 @@ impl<S: Service> Hall<S> {
         // Closed here, so that clients are refused at once instead of waiting in the backlog.
         drop(self.listener);
         self.setting.stop.cancel();
-        while connections.join().await.is_err() {}
+        // A loss also cancels the token, so it may be found here first.
+        while let Err(another) = connections.join().await {
+            lost.get_or_insert(another);
+        }
         lost.map_or(Ok(()), |lost| Err(lost.into()))
     }
 

@@ -55,21 +55,21 @@ async fn a_certificate_can_run_out_while_the_connection_is_open() {
 #[tokio::test]
 async fn the_protocol_is_negotiated_and_http1_is_the_fallback() {
     let site = tls_site().await;
-    let table: [(&[&[u8]], Option<&[u8]>); 4] = [
-        (&[b"h2", b"http/1.1"], Some(b"h2")),
-        (&[b"http/1.1", b"h2"], Some(b"h2")),
-        (&[b"http/1.1"], Some(b"http/1.1")),
-        (&[], None),
+    let table = [
+        (vec!["h2", "http/1.1"], Some("h2")),
+        (vec!["http/1.1", "h2"], Some("h2")),
+        (vec!["http/1.1"], Some("http/1.1")),
+        (vec![], None),
     ];
     for (offered, expected) in table {
         for versions in [&[&rustls::version::TLS12][..], &[&rustls::version::TLS13]] {
             let mut config = site.trust(versions);
-            config.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+            config.alpn_protocols = offered.iter().map(|name| (*name).into()).collect();
             let mut stream = site.connect_tls(config).await;
             let session = stream.get_ref().1;
-            assert_eq!(session.alpn_protocol(), expected);
+            assert_eq!(session.alpn_protocol(), expected.map(str::as_bytes));
             assert_eq!(session.protocol_version(), Some(versions[0].version));
-            if expected != Some(b"h2") {
+            if expected != Some("h2") {
                 let ask = b"GET /who HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
                 stream.write_all(ask).await.unwrap();
                 let answer = String::from_utf8(read_all(&mut stream).await).unwrap();
@@ -126,5 +126,21 @@ async fn plain_http_is_for_loopback_alone() {
              listen on 127.0.0.1 or use TLS"
         );
         assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_head_says_what_a_get_would_and_has_no_body() {
+    let site = tls_site().await;
+    for speak in [Speak::Http1, Speak::Http2] {
+        let client = site.client(speak, None);
+        let length = client.send(Ask::get("/who")).await.unwrap().body.len();
+        for _ in 0..2 {
+            let answer = client.send(Ask::new(Method::HEAD, "/who")).await.unwrap();
+            assert_eq!(answer.headers["content-length"], length.to_string(), "{speak:?}");
+            assert_eq!(answer.body, "", "{speak:?}");
+        }
+        let answer = client.send(Ask::new(Method::HEAD, "/stream")).await.unwrap();
+        assert_eq!(answer.status, StatusCode::OK, "{speak:?}: not even a stream");
     }
 }
