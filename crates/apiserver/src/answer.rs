@@ -44,7 +44,10 @@ impl Style {
         match self.encoding {
             Encoding::Json if self.pretty => pretty(document),
             Encoding::Json => Bytes::from(document.to_string()),
-            Encoding::Yaml => Bytes::from(gantry_api::yaml::write(document)),
+            Encoding::Yaml => {
+                let text = gantry_api::yaml::write(document);
+                Bytes::from(text.expect("trees with text keys can be written as YAML"))
+            }
         }
     }
 }

@@ -33,7 +33,9 @@ struct Pieces<Source> {
     pieces: Source,
 }
 
-impl<Source: Iterator<Item = Bytes> + Unpin> hyper::body::Body for Pieces<Source> {
+impl<Source> Unpin for Pieces<Source> {}
+
+impl<Source: Iterator<Item = Bytes>> hyper::body::Body for Pieces<Source> {
     type Data = Bytes;
     type Error = io::Error;
 

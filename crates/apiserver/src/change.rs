@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use gantry_patch::ownership;
+use gantry_patch::ownership::{ApplyError, Conflict, Conflicts};
 use gantry_schema::Invalid;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ impl Api {
         if kind == PatchType::Apply {
             return self.apply(ask, write, &options).await;
         }
-        let patch = Patch::read(kind, &ask.body, options.validation)?;
+        let patch = Patch::read(kind, &ask.body)?;
         let written = self
             .modify(&mut write, |_, write, live| {
                 let patched = patch.apply(&write.resource, live)?;
@@ -160,23 +160,27 @@ pub(crate) fn own(write: &Write, live: Option<&Value>, object: &mut Value) -> Re
     write.resource.own(write, live, object).map_err(|fault| Refusal::failure(fault.to_string()))
 }
 
-fn owned_by_apply(
+pub(crate) fn owned_by_apply(
     write: &Write,
     live: Option<&Value>,
     config: &Value,
     force: bool,
 ) -> Result<Value, Refusal> {
-    write.resource.apply(write, live, config, force).map_err(|fault| match fault {
-        ownership::ApplyError::Conflict(conflicts) => {
-            let causes = conflicts.causes().map(|(message, field)| Cause {
-                reason: "FieldManagerConflict".to_owned(),
-                message,
-                field,
-            });
-            Refusal::apply_conflict(conflicts.message(), causes.collect())
-        }
-        other => Refusal::failure(other.to_string()),
+    write.resource.apply(write, live, config, force).map_err(|fault| match &fault {
+        ApplyError::Conflict(conflicts) => apply_conflict(conflicts),
+        ApplyError::ManagedFields => Refusal::bad_request(fault.to_string()),
+        ApplyError::Typed(_) | ApplyError::Entries(_) => Refusal::failure(fault.to_string()),
     })
+}
+
+/// The refusal of an apply that would take fields from others.
+pub(crate) fn apply_conflict(conflicts: &Conflicts) -> Refusal {
+    let causes = conflicts.iter().map(|conflict| Cause {
+        reason: Conflict::REASON.to_owned(),
+        message: conflict.message(),
+        field: conflict.field(),
+    });
+    Refusal::apply_conflict(conflicts.to_string(), causes.collect())
 }
 
 /// The options of a patch; `force` belongs to apply, and apply must say who applies.
@@ -280,12 +284,11 @@ struct Patch {
 }
 
 impl Patch {
-    fn read(kind: PatchType, body: &Bytes, validation: FieldValidation) -> Result<Self, Refusal> {
-        let (document, duplicates) = gantry_schema::json::read_json(body).map_err(|fault| {
+    fn read(kind: PatchType, body: &Bytes) -> Result<Self, Refusal> {
+        let (document, duplicates) = gantry_schema::read_json(body).map_err(|fault| {
             Refusal::bad_request(format!("error decoding patch: {fault}"))
         })?;
         let text = String::from_utf8_lossy(body).into_owned();
-        let _ = validation;
         Ok(Self { kind, document, duplicates, text })
     }
 
@@ -339,8 +342,8 @@ impl Patch {
 fn refused_patch(fault: gantry_patch::PatchError) -> Refusal {
     use gantry_patch::PatchError;
     match fault {
-        PatchError::Unreadable(words) => Refusal::bad_request(words),
-        PatchError::TooLarge(words) => Refusal::too_large(words),
-        PatchError::Inapplicable(_) => Refusal::unprocessable(),
+        PatchError::Decode(words) => Refusal::bad_request(words),
+        PatchError::TooManyOperations(_) => Refusal::too_large(fault.to_string()),
+        PatchError::Rejected(_) => Refusal::unprocessable(),
     }
 }

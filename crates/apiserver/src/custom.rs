@@ -102,7 +102,8 @@ pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, D
     let storage_version = format!("{group}/{}", text(&stored["name"]));
     let terminating = definition["metadata"]["deletionTimestamp"].is_string();
     let mut resources = Vec::new();
-    for version in versions.iter().filter(|it| it["served"] == true) {
+    let served = versions.iter().filter(|it| it["served"] == true);
+    for (epoch, version) in (epoch..).zip(served) {
         let name = text(&version["name"]);
         let kind = text(&names["kind"]);
         let schema = if version["name"] == stored["name"] {
@@ -138,7 +139,7 @@ pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, D
             namespaced: spec["scope"] == "Namespaced",
             short_names: texts(&names["shortNames"]),
             categories: texts(&names["categories"]),
-            verbs: verbs(terminating),
+            verbs: verbs(),
             subresources: subresources(&custom, &kind),
             storage_version_hash: storage_version_hash(
                 &group,
@@ -165,19 +166,13 @@ fn compile(version: &Value) -> Result<Arc<Schema>, DefinitionError> {
 
 fn columns(version: &Value) -> CustomColumns {
     let declared = &version["additionalPrinterColumns"];
-    CustomColumns::compile(declared).unwrap_or_else(|fault| {
-        // Paths are checked when a definition is written.
-        tracing::warn!(%fault, "columns of a definition cannot be used");
-        CustomColumns::default()
-    })
+    // A path that cannot be read ends the columns there, as clients know it.
+    CustomColumns::compile(declared).unwrap_or_else(|fault| fault.usable)
 }
 
-/// Nothing is created under a definition that is going.
-fn verbs(terminating: bool) -> Vec<String> {
+fn verbs() -> Vec<String> {
     let all = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-    let going = ["delete", "deletecollection", "get", "list", "watch"];
-    let verbs = if terminating { &going[..] } else { &all[..] };
-    verbs.iter().map(|it| (*it).to_owned()).collect()
+    all.map(str::to_owned).to_vec()
 }
 
 fn subresources(custom: &Custom, kind: &str) -> Vec<Subresource> {

@@ -1,7 +1,7 @@
 //! From a body to an object of the kind that is asked for.
 
 use bytes::Bytes;
-use gantry_schema::json::read_json;
+use gantry_schema::read_json;
 use serde_json::{Value, json};
 
 use crate::api::Ask;
@@ -57,9 +57,9 @@ pub(crate) fn tree(
             }
         }
         Content::Protobuf => {
-            let decoded = gantry_builtin::protobuf::decode(body)
+            let decoded = gantry_builtin::wire::decode(body)
                 .map_err(|fault| Refusal::bad_request(fault.to_string()))?;
-            Ok((decoded.object, Vec::new()))
+            Ok((decoded.value, Vec::new()))
         }
     }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Entry};
 use crate::custom;
+use crate::janitor::keep_transition;
 use crate::parts::resource;
 use crate::resource::{Registry, Resource};
 use crate::rules::Part;
@@ -50,7 +51,7 @@ impl Definitions {
     /// Brings what is served in line with the stored definitions.
     pub(crate) fn refresh(&self, api: &Api) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let space = api.0.store.snapshot().space(SPACE);
+        let space = api.0.store.space(SPACE);
         let mut made = HashMap::new();
         for entry in space.iter() {
             let name = String::from_utf8_lossy(&entry.key).into_owned();
@@ -62,9 +63,12 @@ impl Definitions {
                 continue;
             }
             let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-            known.epoch += 1;
+            // Each version has an epoch of its own.
+            let versions = object["spec"]["versions"].as_array().map_or(0, Vec::len);
+            let epoch = known.epoch;
+            known.epoch += u64::try_from(versions).unwrap_or(0) + 1;
             let resources = if is_established(&object) {
-                custom::resources(&object, known.epoch).unwrap_or_else(|error| {
+                custom::resources(&object, epoch).unwrap_or_else(|error| {
                     tracing::error!(definition = name, %error, "a definition is not served");
                     Vec::new()
                 })
@@ -106,7 +110,6 @@ impl Api {
             let entries: Vec<(Arc<Entry>, Value)> = self
                 .0
                 .store
-                .snapshot()
                 .space(SPACE)
                 .iter()
                 .map(|entry| (Arc::clone(entry), definitions.tree(entry)))
@@ -136,8 +139,14 @@ impl Api {
     /// A definition with the names and conditions it should have; `None` when it has them.
     fn settled(&self, object: &Value, others: &[&Value]) -> Option<Value> {
         let now = seconds(self.now());
+        let names = definition::accept_names(object, others.iter().copied());
         let mut settled = object.clone();
-        definition::accept_names(&mut settled, others, &now);
+        settled["status"]["acceptedNames"] = names.accepted;
+        let approval = definition::approval_condition(object);
+        for condition in [Some(names.names_accepted), Some(names.established), approval] {
+            let Some(condition) = condition else { continue };
+            keep_transition(object, &mut settled, condition.document(), &now);
+        }
         if settled["status"] == object["status"] {
             return None;
         }

@@ -314,7 +314,7 @@ fn mark(
     if generation > 0 && resource.marking_is_a_generation() {
         metadata.insert("generation".to_owned(), json!(generation + 1));
     }
-    resource.mark_status(&mut marked);
+    resource.mark_status(&mut marked, &seconds(now));
     Some(marked)
 }
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use gantry_schema::Invalid;
+use gantry_schema::{Invalid, definition};
 use serde_json::{Value, json};
 
 use crate::api::{Api, Entry};
@@ -45,7 +45,8 @@ impl Api {
     /// What single kinds get when they are made.
     fn admit_kind(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
         let Resource { group, plural, .. } = &*write.resource;
-        let refuse = |why: String| Err(Refusal::forbidden(group, plural, meta(object, "name"), &why));
+        let name = meta(object, "name").to_owned();
+        let refuse = |why: String| Err(Refusal::forbidden(group, plural, &name, &why));
         match (group.as_str(), plural.as_str()) {
             ("", "pods") => {
                 let account = object["spec"]["serviceAccountName"].as_str().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Api {
             self.allocate(object, None, write.dry_run)?;
         }
         if write.resource.space == definitions::SPACE {
-            gantry_schema::definition::prepare_create(object);
+            definition::prepare_definition(object, None);
         }
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Api {
             self.allocate(new, Some(live), write.dry_run)?;
         }
         if write.resource.space == definitions::SPACE {
-            gantry_schema::definition::prepare_update(new, live);
+            definition::prepare_definition(new, Some(live));
         }
         Ok(())
     }

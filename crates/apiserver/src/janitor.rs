@@ -65,7 +65,7 @@ impl Api {
     /// The objects of a resource that were asked to go.
     fn ending(&self, group: &str, version: &str, plural: &str) -> Vec<Arc<Entry>> {
         let Some(resource) = resource(self, group, version, plural) else { return Vec::new() };
-        let space = self.0.store.snapshot().space(&resource.space);
+        let space = self.0.store.space(&resource.space);
         let ending = space.iter().filter(|entry| {
             entry.extra.metadata(&entry.value).deletion_timestamp.is_some()
         });
@@ -109,7 +109,7 @@ impl Api {
     }
 
     fn below(&self, kind: &Resource, prefix: &str) -> Vec<Arc<Entry>> {
-        let space = self.0.store.snapshot().space(&kind.space);
+        let space = self.0.store.space(&kind.space);
         let start = std::ops::Bound::Included(prefix.as_bytes());
         let entries = space.range(start);
         entries.take_while(|it| it.key.starts_with(prefix.as_bytes())).cloned().collect()

@@ -121,7 +121,8 @@ impl Api {
     async fn evict(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let content = negotiate::content(&ask.headers, false)?;
         let (eviction, _) = decode::tree(content, &ask.body, "Eviction")?;
-        let pod = ask.resource.tree(&self.find(&ask)?);
+        let entry = self.find(&ask)?;
+        let pod = ask.resource.tree(&entry);
         let wish = &eviction["deleteOptions"];
         let options = DeleteOptions {
             grace: wish["gracePeriodSeconds"].as_i64(),

@@ -51,7 +51,7 @@ impl Api {
         name: &str,
     ) -> Option<Arc<Entry>> {
         let key = resource.key(namespace, name);
-        self.0.store.snapshot().space(&resource.space).get(key.as_bytes()).cloned()
+        self.0.store.space(&resource.space).get(key.as_bytes()).cloned()
     }
 
     /// A list.
@@ -109,18 +109,18 @@ impl Api {
             None => options.moment,
         };
         let asked = match moment {
-            Moment::Latest | Moment::Any => return Ok(store.snapshot().space(&resource.space)),
+            Moment::Latest | Moment::Any => return Ok(store.space(&resource.space)),
             Moment::NotBefore(revision) | Moment::At(revision) => revision,
         };
         let current = store.revision().get();
         if asked > current {
             let reached = self.0.clock.timeout(PATIENCE, store.wait_for(Revision::new(asked)));
-            if reached.await.is_err() {
+            if !matches!(reached.await, Ok(Ok(()))) {
                 return Err(Refusal::too_new(asked, store.revision().get()));
             }
         }
         if matches!(moment, Moment::NotBefore(_)) {
-            return Ok(store.snapshot().space(&resource.space));
+            return Ok(store.space(&resource.space));
         }
         store.snapshot_at(&resource.space, Revision::new(asked)).map_err(|_| {
             match &options.resume {

@@ -19,7 +19,7 @@ impl Api {
         if (group, plural) == ("", "bindings") {
             let options = options()?;
             let binding = decode::body(ask, options.validation)?.object;
-            self.bind_named(ask, &options, &binding).await?;
+            self.bind_pod(ask, &options, &binding).await?;
             let status = crate::parts::created();
             return Ok(Some(answer::document(StatusCode::CREATED, ask.style, &status)));
         }

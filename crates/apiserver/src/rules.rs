@@ -8,7 +8,7 @@ use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
 use gantry_patch::ownership::{self, ApplyError, Context, OneVersion, UpdateError};
 use gantry_patch::strategic::StrategicError;
 use gantry_patch::{Path, Set};
-use gantry_schema::{Invalid, Schema};
+use gantry_schema::{Invalid, Schema, definition};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -142,7 +142,12 @@ impl Resource {
 
     pub(crate) fn default(&self, object: &mut Value) {
         match &self.nature {
-            Nature::Builtin(builtin) => builtin.behaviour.default(object),
+            Nature::Builtin(builtin) => {
+                builtin.behaviour.default(object);
+                if self.space == crate::definitions::SPACE {
+                    definition::default_definition(object);
+                }
+            }
             Nature::Custom(custom) => gantry_schema::default(&custom.schema, object),
         }
     }
@@ -156,6 +161,10 @@ impl Resource {
             Nature::Builtin(_) => {
                 faults.extend(behaviour.validate_create(object));
                 warnings.extend(behaviour.warnings(object, None));
+                if self.space == crate::definitions::SPACE {
+                    faults.extend(definition::validate_definition(object, None));
+                    warnings.extend(definition::definition_warnings(object, None));
+                }
             }
             Nature::Custom(custom) => faults.extend(custom.validate(self, object, None, Part::Whole)),
         }
@@ -177,6 +186,10 @@ impl Resource {
             Nature::Builtin(_) => {
                 faults.extend(behaviour.validate_update(new, old, of_kind));
                 warnings.extend(behaviour.warnings(new, Some(old)));
+                if self.space == crate::definitions::SPACE && part == Part::Whole {
+                    faults.extend(definition::validate_definition(new, Some(old)));
+                    warnings.extend(definition::definition_warnings(new, Some(old)));
+                }
             }
             Nature::Custom(custom) => faults.extend(custom.validate(self, new, Some(old), part)),
         }

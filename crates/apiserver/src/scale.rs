@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::negotiate::PatchType;
 use crate::query::Query;
 use crate::resource::{Nature, Resource};
-use crate::status::{Cause, Refusal};
+use crate::status::Refusal;
 use crate::write::{Changed, Write, meta};
 
 /// Where a kind keeps its size.
@@ -157,17 +157,7 @@ impl Resource {
         if !replicas.is_null() {
             put(&mut config, self.scale_paths().wanted, replicas.clone());
         }
-        let object = self.apply(write, Some(live), &config, force).map_err(|fault| match fault {
-            gantry_patch::ownership::ApplyError::Conflict(conflicts) => {
-                let causes = conflicts.causes().map(|(message, field)| Cause {
-                    reason: "FieldManagerConflict".to_owned(),
-                    message,
-                    field,
-                });
-                Refusal::apply_conflict(conflicts.message(), causes.collect())
-            }
-            other => Refusal::failure(other.to_string()),
-        })?;
+        let object = crate::change::owned_by_apply(write, Some(live), &config, force)?;
         Ok(Changed::to(object))
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use gantry_process::clock::{Clock, Moment as Deadline};
-use gantry_store::{EventKind, Revision, Watch};
+use gantry_store::{EventKind, Revision, Watch, WatchError};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -193,10 +193,11 @@ impl Follower {
                         self.ready.extend(self.view.line(&event));
                     }
                 }
-                Some(Err(lagged)) => {
-                    let refusal = too_old(self.last_revision, lagged.oldest.get());
+                Some(Err(WatchError::Lagged { oldest })) => {
+                    let refusal = too_old(self.last_revision, oldest.get());
                     self.source = Source::TooOld(refusal);
                 }
+                Some(Err(WatchError::Closed)) => return None,
                 None if self.clock.moment() >= self.end => return None,
                 None => self.tell_progress(),
             }
@@ -239,7 +240,7 @@ impl Follower {
         } else {
             self.end
         };
-        let Source::Store(watch) = &self.source else { return };
+        let Source::Store(watch) = &mut self.source else { return };
         let revision = watch.caught_up().get().max(self.last_revision);
         if self.view.options.bookmarks {
             self.ready.push_back(self.view.bookmark(revision, false));

@@ -115,7 +115,7 @@ impl Api {
             write.name.clone_from(&name);
             let key = resource.key(&write.namespace, &name);
             if write.dry_run {
-                let known = self.0.store.snapshot().space(&resource.space);
+                let known = self.0.store.space(&resource.space);
                 if known.get(key.as_bytes()).is_none() {
                     self.forget_create(write, &object);
                     return Ok(Written::Gone(object));
@@ -177,13 +177,13 @@ impl Api {
         change: gantry_store::Change,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let write = gantry_store::Write {
-            space: resource.space.clone().into(),
+            space: resource.space.as_str().into(),
             key: key.into_bytes().into(),
             expect,
             change,
         };
         match self.0.store.commit(write).await {
-            Ok(committed) => Ok(Some(committed.entry)),
+            Ok(event) => Ok(Some(Arc::clone(&event.entry))),
             Err(CommitError::Conflict { .. }) => Ok(None),
             Err(error @ CommitError::TooLarge { .. }) => {
                 Err(Refusal::too_large(error.to_string()))
@@ -219,7 +219,7 @@ impl Api {
                 return Err(Refusal::invalid(group, kind, &write.name, &faults));
             }
             write.warnings.extend(warnings.into_iter().chain(more));
-            if gantry_patch::ownership::unchanged(&live, &mut new) {
+            if gantry_patch::ownership::unchanged(&live, &new) {
                 return Ok(Written::Stored(entry));
             }
             if write.dry_run {
