@@ -1,0 +1,405 @@
+//! What can be known to be wrong before anything is evaluated.
+//!
+//! A real server refuses such expressions when they are written down, so this must too; but it may
+//! never refuse what a real server accepts, so wherever a type is not known anything goes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::environment::Environment;
+use crate::fault::{CompileError, Finding};
+use crate::library::regex::Pattern;
+use crate::library::{self, operators, time};
+use crate::signature::{Signature, join};
+use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
+use crate::types::Type;
+use crate::value::{Value, map_type};
+
+/// What is known about an expression that may run.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The types of its nodes.
+    pub(crate) types: Vec<Type>,
+    /// The type of its answer.
+    pub(crate) result: Type,
+    /// The patterns it spells out.
+    pub(crate) patterns: HashMap<String, Pattern>,
+}
+
+pub(crate) fn check(
+    source: &str,
+    root: &Node,
+    nodes: usize,
+    environment: &Environment,
+) -> Result<Checked, CompileError> {
+    let mut check = Check {
+        source,
+        environment,
+        locals: Vec::new(),
+        types: vec![Type::Dyn; nodes],
+        patterns: HashMap::new(),
+        findings: Vec::new(),
+    };
+    let result = check.node(root);
+    if check.findings.is_empty() {
+        return Ok(Checked { types: check.types, result, patterns: check.patterns });
+    }
+    check.findings.sort_by_key(|finding| (finding.line, finding.column));
+    Err(CompileError::Invalid(check.findings))
+}
+
+struct Check<'a> {
+    source: &'a str,
+    environment: &'a Environment,
+    locals: Vec<Type>,
+    types: Vec<Type>,
+    patterns: HashMap<String, Pattern>,
+    findings: Vec<Finding>,
+}
+
+impl Check<'_> {
+    /// The type of a node; a faulty one is reported and can be anything.
+    fn node(&mut self, node: &Node) -> Type {
+        let ty = self.type_of(node);
+        if let Some(slot) = self.types.get_mut(node.id) {
+            *slot = ty.clone();
+        }
+        ty
+    }
+
+    fn fault(&mut self, node: &Node, message: String) -> Type {
+        self.findings.push(Finding::at(self.source, node.at, message));
+        Type::Dyn
+    }
+
+    fn type_of(&mut self, node: &Node) -> Type {
+        match &node.kind {
+            Kind::Literal(value) => self.literal(node, value),
+            Kind::Global(place) => self.environment.variable_type(*place),
+            Kind::Local(slot) => self.locals.get(*slot).cloned().unwrap_or(Type::Dyn),
+            Kind::Select { operand, field, mode } => self.select(node, operand, field, *mode),
+            Kind::Index { operand, index, optional } => self.index(node, operand, index, *optional),
+            Kind::Call { callee, member, args } => self.call(node, callee, *member, args),
+            Kind::And(pair) => self.logic(node, "_&&_", pair),
+            Kind::Or(pair) => self.logic(node, "_||_", pair),
+            Kind::Conditional(parts) => {
+                let [test, yes, no] = parts.each_ref().map(|part| self.node(part));
+                match join(&yes, &no) {
+                    Some(joined) if is(&test, &Type::Bool) => joined,
+                    _ => self.no_overload(node, "_?_:_", false, &[test, yes, no]),
+                }
+            }
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Loop(each) => self.each(node, each),
+            Kind::Bind { value, body } => {
+                let value = self.node(value);
+                self.with(&[value], body)
+            }
+            Kind::OptionalMap { operand, body, flat } => {
+                let inner = match self.node(operand) {
+                    Type::Optional(inner) => (*inner).clone(),
+                    ty if ty.is_dynamic() => Type::Dyn,
+                    other => {
+                        let name = if *flat { "optFlatMap" } else { "optMap" };
+                        return self.no_overload(node, name, true, &[other, Type::Dyn]);
+                    }
+                };
+                let body = self.with(&[inner], body);
+                if *flat { body } else { Type::optional(body) }
+            }
+            Kind::SortBy { range, key } => {
+                let range_type = self.node(range);
+                let element = self.elements(node, &range_type, false)[0].clone();
+                self.with(&[element], key);
+                range_type
+            }
+        }
+    }
+
+    fn literal(&mut self, node: &Node, value: &Value<'_>) -> Type {
+        match value {
+            Value::Null => Type::Null,
+            Value::Bool(_) => Type::Bool,
+            Value::Int(_) => Type::Int,
+            Value::Uint(_) => Type::Uint,
+            Value::Double(_) => Type::Double,
+            Value::String(_) => Type::string(),
+            Value::Bytes(_) => Type::bytes(),
+            Value::Type(_) => Type::Type,
+            Value::List(list) => {
+                let mut joined: Option<Type> = None;
+                for item in list.iter().flatten() {
+                    let ty = self.literal(node, &item);
+                    joined = Some(self.same(node, joined, ty));
+                }
+                Type::list(joined.unwrap_or(Type::Dyn))
+            }
+            _ => Type::Dyn,
+        }
+    }
+
+    /// The elements of a literal must be of one type.
+    fn same(&mut self, node: &Node, before: Option<Type>, ty: Type) -> Type {
+        let Some(before) = before else { return ty };
+        match join(&before, &ty) {
+            Some(joined) => joined,
+            None => self.fault(node, format!("expected type '{before}' but found '{ty}'")),
+        }
+    }
+
+    fn list(&mut self, elements: &[(Node, bool)]) -> Type {
+        let mut joined = None;
+        for (element, optional) in elements {
+            let ty = self.node(element);
+            let ty = if *optional { self.unwrapped(element, ty) } else { ty };
+            joined = Some(self.same(element, joined, ty));
+        }
+        Type::list(joined.unwrap_or(Type::Dyn))
+    }
+
+    fn map(&mut self, entries: &[(Node, Node, bool)]) -> Type {
+        let (mut keys, mut values) = (None, None);
+        for (key, value, optional) in entries {
+            let key_type = self.node(key);
+            keys = Some(self.same(key, keys, key_type));
+            let ty = self.node(value);
+            let ty = if *optional { self.unwrapped(value, ty) } else { ty };
+            values = Some(self.same(value, values, ty));
+        }
+        map_type(keys.unwrap_or(Type::Dyn), values.unwrap_or(Type::Dyn))
+    }
+
+    fn unwrapped(&mut self, node: &Node, ty: Type) -> Type {
+        match ty {
+            Type::Optional(inner) => (*inner).clone(),
+            ty if ty.is_dynamic() => Type::Dyn,
+            other => {
+                let message = format!("expected type 'optional_type({other})' but found '{other}'");
+                self.fault(node, message)
+            }
+        }
+    }
+
+    fn select(&mut self, node: &Node, operand: &Node, field: &str, mode: Mode) -> Type {
+        let operand_type = self.node(operand);
+        let (inner, through) = match operand_type {
+            Type::Optional(inner) => ((*inner).clone(), true),
+            other => (other, false),
+        };
+        let found = match &inner {
+            Type::Object(object) => match object.fields.get(field) {
+                Some(field) => field.ty.clone(),
+                None => self.fault(node, format!("undefined field '{field}'")),
+            },
+            Type::Map(map) if is(&map.key, &Type::string()) => map.value.clone(),
+            Type::Map(_) | Type::Dyn | Type::IntOrString { .. } => Type::Dyn,
+            other => {
+                let message = format!("type '{other}' does not support field selection");
+                self.fault(node, message)
+            }
+        };
+        match mode {
+            Mode::Test => Type::Bool,
+            Mode::Optional => wrapped(found),
+            Mode::Value if through => wrapped(found),
+            Mode::Value => found,
+        }
+    }
+
+    fn index(&mut self, node: &Node, operand: &Node, index: &Node, optional: bool) -> Type {
+        let operand_type = self.node(operand);
+        let index_type = self.node(index);
+        let (inner, through) = match &operand_type {
+            Type::Optional(inner) => ((**inner).clone(), true),
+            other => (other.clone(), false),
+        };
+        let found = match &inner {
+            Type::List(list) if is(&index_type, &Type::Int) => Some(list.element.clone()),
+            Type::Map(map) if join(&map.key, &index_type).is_some() => Some(map.value.clone()),
+            Type::Dyn | Type::IntOrString { .. } => Some(Type::Dyn),
+            _ => None,
+        };
+        let name = if optional { "_[?_]" } else { "_[_]" };
+        match found {
+            Some(found) if optional || through => wrapped(found),
+            Some(found) => found,
+            None => self.no_overload(node, name, false, &[operand_type, index_type]),
+        }
+    }
+
+    fn logic(&mut self, node: &Node, name: &str, pair: &[Node; 2]) -> Type {
+        let types = pair.each_ref().map(|side| self.node(side));
+        if types.iter().all(|ty| is(ty, &Type::Bool)) {
+            return Type::Bool;
+        }
+        self.no_overload(node, name, false, &types)
+    }
+
+    fn with(&mut self, locals: &[Type], body: &Node) -> Type {
+        let outside = self.locals.len();
+        self.locals.extend_from_slice(locals);
+        let ty = self.node(body);
+        self.locals.truncate(outside);
+        ty
+    }
+
+    /// What the variables of a macro are.
+    fn elements(&mut self, node: &Node, range: &Type, two: bool) -> Vec<Type> {
+        match range {
+            Type::List(list) if two => vec![Type::Int, list.element.clone()],
+            Type::List(list) => vec![list.element.clone()],
+            Type::Map(map) if two => vec![map.key.clone(), map.value.clone()],
+            Type::Map(map) => vec![map.key.clone()],
+            ty if ty.is_dynamic() => vec![Type::Dyn; if two { 2 } else { 1 }],
+            other => {
+                let message = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be \
+                     list, map, or dynamic)"
+                );
+                self.fault(node, message);
+                vec![Type::Dyn; if two { 2 } else { 1 }]
+            }
+        }
+    }
+
+    fn each(&mut self, node: &Node, each: &Loop) -> Type {
+        let range = self.node(&each.range);
+        let locals = self.elements(&each.range, &range, each.two);
+        let filter = each.filter.as_ref().map(|filter| (filter, self.with(&locals, filter)));
+        let body = self.with(&locals, &each.body);
+        let element = locals.first().cloned().unwrap_or(Type::Dyn);
+        if let Some((filter, ty)) = filter {
+            self.wants_bool(node, filter, &ty, each.goal, &Type::list(body.clone()));
+        }
+        match each.goal {
+            Goal::All | Goal::Exists | Goal::ExistsOne => {
+                self.wants_bool(node, &each.body, &body, each.goal, &Type::Int);
+                Type::Bool
+            }
+            Goal::Filter => {
+                let answer = Type::list(element);
+                self.wants_bool(node, &each.body, &body, each.goal, &answer);
+                answer
+            }
+            Goal::List => Type::list(body),
+            Goal::Map => map_type(element, body),
+            Goal::Entries => match body {
+                map @ Type::Map(_) => map,
+                ty if ty.is_dynamic() => map_type(Type::Dyn, Type::Dyn),
+                other => self.no_overload(
+                    node,
+                    "cel.@mapInsert",
+                    false,
+                    &[map_type(Type::Dyn, Type::Dyn), other],
+                ),
+            },
+        }
+    }
+
+    fn wants_bool(&mut self, node: &Node, predicate: &Node, ty: &Type, goal: Goal, answer: &Type) {
+        if is(ty, &Type::Bool) {
+            return;
+        }
+        match goal {
+            Goal::All | Goal::Exists => {
+                self.fault(predicate, format!("expected type 'bool' but found '{ty}'"));
+            }
+            Goal::ExistsOne | Goal::Filter | Goal::List | Goal::Map | Goal::Entries => {
+                // A server sees the choice between extending and not extending the answer.
+                let choice = [ty.clone(), answer.clone(), answer.clone()];
+                self.no_overload(node, "_?_:_", false, &choice);
+            }
+        }
+    }
+
+    fn call(&mut self, node: &Node, callee: &Callee, member: bool, args: &[Node]) -> Type {
+        let types: Vec<Type> = args.iter().map(|arg| self.node(arg)).collect();
+        let signatures: &[Signature] = match callee {
+            Callee::Library(entry) => library::signatures(entry),
+            Callee::Host(function) => &function.signatures,
+        };
+        let mut result: Option<Type> = None;
+        for signature in signatures.iter().filter(|signature| signature.member == member) {
+            if let Some(answer) = signature.answer(&types) {
+                result = Some(match result {
+                    None => answer,
+                    Some(before) if before == answer => answer,
+                    Some(_) => Type::Dyn,
+                });
+            }
+        }
+        let Some(result) = result else {
+            return self.no_overload(node, callee.name(), member, &types);
+        };
+        if let Callee::Library(entry) = callee {
+            self.constants(entry.name, args);
+        }
+        // Nothing but `+` keeps what is special about a list.
+        match (callee.name(), types.as_slice(), &result) {
+            (operators::ADD, [list @ Type::List(_), _], Type::List(_)) => list.clone(),
+            _ => result,
+        }
+    }
+
+    /// Constants that a function will refuse whenever it runs.
+    fn constants(&mut self, name: &str, args: &[Node]) {
+        let text = |place: usize| match args.get(place).map(|arg| (arg, &arg.kind)) {
+            Some((node, Kind::Literal(Value::String(text)))) => Some((node, Arc::from(&**text))),
+            _ => None,
+        };
+        match name {
+            "timestamp" => {
+                if let Some((node, text)) = text(0)
+                    && time::parse_rfc3339(&text).is_none()
+                {
+                    self.fault(node, "invalid timestamp argument".to_owned());
+                }
+            }
+            "duration" => {
+                if let Some((node, text)) = text(0)
+                    && time::parse_duration(&text).is_none()
+                {
+                    self.fault(node, "invalid duration argument".to_owned());
+                }
+            }
+            "matches" | "find" | "findAll" => {
+                if let Some((node, text)) = text(1) {
+                    match Pattern::compile(&text) {
+                        Ok(pattern) => {
+                            self.patterns.insert(text.to_string(), pattern);
+                        }
+                        Err(_) if name == "matches" => {
+                            self.fault(node, "invalid matches argument".to_owned());
+                        }
+                        // Only `matches` is looked at on a real server.
+                        Err(_) => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn no_overload(&mut self, node: &Node, name: &str, member: bool, types: &[Type]) -> Type {
+        let list =
+            |types: &[Type]| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let applied = match types.split_first() {
+            Some((target, rest)) if member => format!("{target}.({})", list(rest)),
+            _ => format!("({})", list(types)),
+        };
+        let message = format!("found no matching overload for '{name}' applied to '{applied}'");
+        self.fault(node, message)
+    }
+}
+
+fn is(ty: &Type, wanted: &Type) -> bool {
+    join(ty, wanted).is_some()
+}
+
+fn wrapped(ty: Type) -> Type {
+    match ty {
+        optional @ Type::Optional(_) => optional,
+        other => Type::optional(other),
+    }
+}

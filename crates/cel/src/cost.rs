@@ -1,0 +1,422 @@
+//! What evaluation costs: counted while it runs, and bounded before.
+//!
+//! The unit and the prices are those of a real server, because rules are written against its
+//! limits: a step costs one, ten characters of text cost one, a new list ten and a new map thirty.
+
+use crate::check::Checked;
+use crate::fault::EvalError;
+use crate::tree::{Callee, Goal, Kind, Mode, Node};
+use crate::types::Type;
+use crate::value::Value;
+
+/// What one expression may cost on one object.
+pub const PER_EXPRESSION: u64 = 1_000_000;
+/// What all expressions together may cost on one object.
+pub const PER_OBJECT: u64 = 10_000_000;
+/// What one expression may cost at most by its static estimate.
+pub const ESTIMATE_PER_EXPRESSION: u64 = 10_000_000;
+/// What all expressions of a definition may cost at most by their static estimates.
+pub const ESTIMATE_PER_DEFINITION: u64 = 100_000_000;
+
+/// What evaluation may still cost, shared by all expressions about one object.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    remaining: u64,
+    per_expression: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::new(PER_OBJECT, PER_EXPRESSION)
+    }
+}
+
+impl Budget {
+    /// A budget for all expressions about one object, and for each of them.
+    #[must_use]
+    pub fn new(shared: u64, per_expression: u64) -> Self {
+        Self { remaining: shared, per_expression }
+    }
+
+    /// What is left for all.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// What the next expression may use.
+    pub(crate) fn next(&self) -> u64 {
+        self.remaining.min(self.per_expression)
+    }
+
+    pub(crate) fn take(&mut self, used: u64) {
+        self.remaining = self.remaining.saturating_sub(used);
+    }
+}
+
+/// How much of one evaluation's budget is used.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    limit: u64,
+    used: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, used: 0 }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.used = self.used.saturating_add(cost);
+        if self.used > self.limit { Err(EvalError::CostExceeded) } else { Ok(()) }
+    }
+}
+
+/// What a call costs, by the sizes of what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Charge {
+    /// One.
+    Nominal,
+    /// So much.
+    Fixed(u64),
+    /// A walk over the first argument's text.
+    Text,
+    /// Two walks over the first argument's text.
+    TextTwice,
+    /// A walk over the first argument if it is text or bytes, else one.
+    Conversion,
+    /// A walk over all of the first argument's elements and their text.
+    Elements,
+    /// What the function itself charges, because only it knows the size of its answer; the estimate
+    /// takes twice the text of all elements.
+    Joined,
+    /// A match of the first argument against the second, a pattern.
+    Pattern,
+    /// A search for the second argument in the first.
+    Search,
+    /// A walk over the second argument's elements.
+    Membership,
+    /// A comparison.
+    Comparison,
+    /// A copy of both arguments if they are text or bytes; a quarter of their elements for lists,
+    /// where a real server takes one, since it never copies.
+    Concatenation,
+    /// Every element of the first with every one of the second, so many times.
+    Pairs(u64),
+    /// A new list as long as the first.
+    NewList,
+    /// A new list as long as the number in the first argument.
+    Range,
+    /// A comparison of all elements with each other, into a new list.
+    SelfComparison,
+    /// A comparison of addresses, and a walk over the second argument if it is text.
+    Addresses(u64),
+    /// A match of the second argument against a named format.
+    Validation,
+}
+
+const LIST: u64 = 10;
+const MAP: u64 = 30;
+/// The length that a server assumes for the pattern behind a named format.
+const FORMAT_PATTERN: u64 = 128;
+
+/// What a call with these arguments costs.
+pub(crate) fn price(charge: Charge, args: &[Value<'_>]) -> u64 {
+    let size = |place: usize| args.get(place).map_or(0, Value::size);
+    match charge {
+        Charge::Nominal => 1,
+        Charge::Joined => 0,
+        Charge::Fixed(cost) => cost,
+        Charge::Text => size(0).div_ceil(10),
+        Charge::TextTwice => size(0).saturating_mul(2).div_ceil(10),
+        Charge::Conversion => match args.first() {
+            Some(Value::String(_) | Value::Bytes(_)) => size(0).div_ceil(10),
+            _ => 1,
+        },
+        Charge::Elements => args.first().map_or(0, traversal),
+        Charge::Pattern => pattern(size(0), size(1)),
+        Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
+        Charge::Membership => match args.get(1) {
+            Some(Value::List(_)) => size(1),
+            _ => 1,
+        },
+        Charge::Comparison => match args.first() {
+            Some(
+                Value::Quantity(_)
+                | Value::Ip(_)
+                | Value::Cidr(_)
+                | Value::Url(_)
+                | Value::Semver(_)
+                | Value::Format(_)
+                | Value::Host(_),
+            ) => 1,
+            _ => size(0).min(size(1)).div_ceil(10),
+        },
+        Charge::Concatenation => match args.first() {
+            Some(Value::String(_) | Value::Bytes(_)) => (size(0) + size(1)).div_ceil(10),
+            Some(Value::List(_)) => ((size(0) + size(1)) / 4).max(1),
+            _ => 1,
+        },
+        Charge::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times) + 1,
+        Charge::NewList => match args {
+            [_, Value::Int(start), Value::Int(end)] => {
+                u64::try_from(end.saturating_sub(*start)).unwrap_or(0).min(size(0)) + LIST + 1
+            }
+            _ => size(0) + LIST + 1,
+        },
+        Charge::Range => match args.first() {
+            Some(Value::Int(count)) => u64::try_from(*count).unwrap_or(0) + LIST + 1,
+            _ => LIST,
+        },
+        Charge::SelfComparison => size(0).saturating_mul(size(0)).saturating_mul(2) + LIST + 1,
+        Charge::Addresses(extra) => {
+            let text = if matches!(args.get(1), Some(Value::String(_))) { size(1) } else { 0 };
+            (size(0) * 2).div_ceil(10) + extra * (size(0).div_ceil(10) + 1) + text.div_ceil(10)
+        }
+        Charge::Validation => match args.first() {
+            Some(Value::Format(format)) => pattern(size(1), format.pattern),
+            _ => 1,
+        },
+    }
+}
+
+fn pattern(text: u64, pattern: u64) -> u64 {
+    text.saturating_add(1).div_ceil(10).saturating_mul(pattern.div_ceil(4))
+}
+
+/// What a walk over a value and everything in it costs.
+fn traversal(value: &Value<'_>) -> u64 {
+    match value {
+        Value::String(text) => u64::try_from(text.len() / 10).unwrap_or(u64::MAX),
+        Value::Bytes(bytes) => u64::try_from(bytes.len() / 10).unwrap_or(u64::MAX),
+        Value::List(list) => list.iter().flatten().map(|item| traversal(&item)).sum(),
+        Value::Map(map) => map.size_of_all(),
+        _ => 1,
+    }
+}
+
+impl crate::value::Map<'_> {
+    fn size_of_all(&self) -> u64 {
+        let costs = self.keys().into_iter().map(|key| {
+            let value = self.at(&key).ok().flatten().as_ref().map_or(0, traversal);
+            value + traversal(&key.into())
+        });
+        costs.sum()
+    }
+}
+
+/// The most an expression can cost, given how large its variables can be.
+pub(crate) fn estimate(root: &Node, checked: &Checked) -> u64 {
+    Estimate { checked }.node(root).cost
+}
+
+struct Estimate<'a> {
+    checked: &'a Checked,
+}
+
+/// The most something can cost, and how large its answer can be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bound {
+    cost: u64,
+    size: u64,
+}
+
+/// What is assumed of a size about which nothing is known: no value is larger than a request.
+const UNKNOWN: u64 = 3 * 1024 * 1024;
+
+impl Estimate<'_> {
+    fn ty(&self, node: &Node) -> &Type {
+        self.checked.types.get(node.id).unwrap_or(&Type::Dyn)
+    }
+
+    fn size(&self, node: &Node) -> u64 {
+        match self.ty(node) {
+            Type::Object(_) | Type::Opaque(_) => 1,
+            ty => ty.max_size().unwrap_or(UNKNOWN),
+        }
+    }
+
+    fn node(&self, node: &Node) -> Bound {
+        let declared = self.size(node);
+        match &node.kind {
+            Kind::Literal(value) => Bound { cost: 0, size: value.size() },
+            Kind::Global(_) | Kind::Local(_) => Bound { cost: 1, size: declared },
+            Kind::Select { operand, mode, .. } => {
+                let step = if *mode == Mode::Test { 0 } else { 1 };
+                Bound { cost: self.node(operand).cost.saturating_add(step), size: declared }
+            }
+            Kind::Index { operand, index, .. } => {
+                let cost = self.node(operand).cost.saturating_add(self.node(index).cost);
+                Bound { cost: cost.saturating_add(1), size: declared }
+            }
+            Kind::And(pair) | Kind::Or(pair) => Bound { cost: self.all(pair.iter()), size: 1 },
+            Kind::Conditional(parts) => {
+                let [test, yes, no] = parts.each_ref().map(|part| self.node(part));
+                let cost = test.cost.saturating_add(yes.cost.max(no.cost));
+                Bound { cost, size: yes.size.max(no.size) }
+            }
+            Kind::List(elements) => {
+                let cost = self.all(elements.iter().map(|(element, _)| element));
+                Bound { cost: cost.saturating_add(LIST), size: length(elements.len()) }
+            }
+            Kind::Map(entries) => {
+                let cost = self.all(entries.iter().flat_map(|(key, value, _)| [key, value]));
+                Bound { cost: cost.saturating_add(MAP), size: length(entries.len()) }
+            }
+            Kind::Bind { value, body } | Kind::OptionalMap { operand: value, body, .. } => {
+                let (value, body) = (self.node(value), self.node(body));
+                Bound { cost: value.cost.saturating_add(body.cost), size: body.size }
+            }
+            Kind::SortBy { range, key } => {
+                let (range, key) = (self.node(range), self.node(key));
+                let each = key.cost.saturating_add(LIST + 2).saturating_mul(range.size);
+                let sort = range.size.saturating_mul(range.size).saturating_mul(2);
+                let cost = range.cost.saturating_add(each).saturating_add(sort);
+                Bound { cost, size: range.size }
+            }
+            Kind::Loop(each) => {
+                let range = self.node(&each.range);
+                let filter = each.filter.as_ref().map_or(0, |filter| self.node(filter).cost);
+                let body = self.node(&each.body).cost;
+                let step =
+                    body.saturating_add(filter).saturating_add(overhead(each.goal, &each.body));
+                let cost = range.cost.saturating_add(step.saturating_mul(range.size));
+                let size = match each.goal {
+                    Goal::All | Goal::Exists | Goal::ExistsOne => 1,
+                    Goal::Filter | Goal::List | Goal::Map | Goal::Entries => range.size,
+                };
+                Bound { cost: cost.saturating_add(closing(each.goal)), size }
+            }
+            Kind::Call { callee, args, .. } => self.call(callee, args, declared),
+        }
+    }
+
+    fn all<'n>(&self, nodes: impl Iterator<Item = &'n Node>) -> u64 {
+        nodes.fold(0, |sum, node| sum.saturating_add(self.node(node).cost))
+    }
+
+    fn call(&self, callee: &Callee, args: &[Node], declared: u64) -> Bound {
+        let bounds: Vec<Bound> = args.iter().map(|arg| self.node(arg)).collect();
+        let given = bounds.iter().fold(0_u64, |sum, bound| sum.saturating_add(bound.cost));
+        let size = |place: usize| bounds.get(place).map_or(0, |bound| bound.size);
+        let is_text = |place: usize| {
+            let ty = args.get(place).map(|arg| self.ty(arg));
+            matches!(ty, Some(Type::String { .. } | Type::Bytes { .. }))
+        };
+        // The text of one element of the first argument.
+        let element = match args.first().map(|arg| self.ty(arg)) {
+            Some(Type::List(list)) => match &list.element {
+                text @ (Type::String { .. } | Type::Bytes { .. }) => text.max_size(),
+                _ => None,
+            },
+            _ => None,
+        };
+        let charge = match callee {
+            Callee::Library(entry) => entry.charge,
+            Callee::Host(function) => Charge::Fixed(function.cost),
+        };
+        let mut answer = declared;
+        let cost = match charge {
+            Charge::Nominal => 1,
+            Charge::Fixed(cost) => cost,
+            Charge::Text => {
+                answer = answer.min(size(0));
+                size(0).div_ceil(10)
+            }
+            Charge::Conversion if is_text(0) => size(0).div_ceil(10),
+            Charge::Conversion => 1,
+            Charge::TextTwice => {
+                answer = answer.min(size(0));
+                size(0).saturating_mul(2).div_ceil(10)
+            }
+            Charge::Elements if is_text(0) => size(0).div_ceil(10),
+            Charge::Elements => {
+                size(0).saturating_mul(element.map_or(1, |text| 1 + text.div_ceil(10)))
+            }
+            Charge::Joined => {
+                let text = element.unwrap_or(1).saturating_add(size(1)).saturating_mul(size(0));
+                answer = text;
+                text.div_ceil(10)
+            }
+            Charge::Pattern => pattern(size(0), size(1)),
+            Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
+            Charge::Membership => match args.get(1).map(|arg| self.ty(arg)) {
+                Some(Type::Map(_)) => 1,
+                _ if matches!(args.get(1).map(|arg| &arg.kind), Some(Kind::Literal(_))) => 0,
+                _ => size(1),
+            },
+            Charge::Comparison => size(0).min(size(1)).div_ceil(10),
+            Charge::Concatenation => {
+                answer = size(0).saturating_add(size(1));
+                if is_text(0) { answer.div_ceil(10) } else { 1 }
+            }
+            Charge::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times),
+            Charge::NewList => {
+                answer = size(0);
+                size(0).saturating_add(LIST + 1)
+            }
+            Charge::Range => match args.first().map(|arg| &arg.kind) {
+                Some(Kind::Literal(Value::Int(count))) => {
+                    answer = u64::try_from(*count).unwrap_or(0);
+                    answer.saturating_add(LIST + 1)
+                }
+                _ => UNKNOWN,
+            },
+            Charge::SelfComparison => {
+                answer = size(0);
+                size(0).saturating_mul(size(0)).saturating_mul(2)
+            }
+            Charge::Addresses(extra) => {
+                let text = if is_text(1) { size(1).div_ceil(10) } else { 0 };
+                text.saturating_add(4 + 3 * extra)
+            }
+            Charge::Validation => pattern(size(1), FORMAT_PATTERN),
+        };
+        Bound { cost: given.saturating_add(cost), size: answer }
+    }
+}
+
+/// What a step of a macro costs apart from what is written in it: reading and testing or extending
+/// what was gathered so far. A step whose outcome is left out costs nothing.
+pub(crate) fn overhead(goal: Goal, body: &Node) -> u64 {
+    match goal {
+        Goal::All => 1 + looking(goal),
+        Goal::Exists => 1 + looking(goal),
+        Goal::ExistsOne | Goal::Entries => 2,
+        Goal::Filter => LIST + 3,
+        // A list of one literal was built before.
+        Goal::List if matches!(body.kind, Kind::Literal(_)) => 2,
+        Goal::List => LIST + 2,
+        Goal::Map => 3,
+    }
+}
+
+/// What it costs to see whether a macro goes on.
+pub(crate) fn looking(goal: Goal) -> u64 {
+    match goal {
+        Goal::All => 2,
+        Goal::Exists => 3,
+        Goal::ExistsOne | Goal::Filter | Goal::List | Goal::Map | Goal::Entries => 0,
+    }
+}
+
+/// What the answer of a macro costs.
+pub(crate) fn closing(goal: Goal) -> u64 {
+    if goal == Goal::ExistsOne { 2 } else { 1 }
+}
+
+pub(crate) fn list_cost() -> u64 {
+    LIST
+}
+
+pub(crate) fn map_cost() -> u64 {
+    MAP
+}
+
+fn length(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,274 @@
+//! What expressions may mention, and the programs they become.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::check::{self, Checked};
+use crate::cost::{self, Budget};
+use crate::eval::{Evaluation, Work};
+use crate::fault::{CompileError, EvalError};
+use crate::parse::{self, Parsed};
+use crate::signature::{Signature, join};
+use crate::tree::Node;
+use crate::types::Type;
+use crate::value::Value;
+use crate::view::{self, Binding};
+
+/// The variables and functions that expressions of one kind may use.
+///
+/// ```
+/// use gantry_cel::{Binding, Budget, Environment, Type};
+/// use serde_json::json;
+///
+/// let port = Type::object("port", [("port".to_owned(), Type::Int)]);
+/// let ports = Type::list(port);
+/// let environment = Environment::new().with_variable("self", ports.clone());
+/// let rule = environment.compile("self.all(p, p.port < 1024)", Some(&Type::Bool))?;
+///
+/// let value = json!([{"port": 80}, {"port": 8080}]);
+/// let answer = rule.evaluate(&[("self", Binding::Tree(&value, &ports))], &mut Budget::default())?;
+/// assert_eq!(answer.as_bool(), Some(false));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    names: Vec<String>,
+    types: Vec<Type>,
+    functions: Vec<Arc<HostFunction>>,
+    limits: Limits,
+}
+
+/// How large an expression may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most bytes of text.
+    pub most_bytes: usize,
+    /// The most levels of nesting. Evaluation needs stack for each.
+    pub most_depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { most_bytes: 10 * 1024, most_depth: 250 }
+    }
+}
+
+/// What a function of the host does with its arguments; a member finds its target in front.
+pub type HostRun = Arc<dyn for<'v> Fn(&[Value<'v>]) -> Result<Value<'v>, EvalError> + Send + Sync>;
+
+/// A function that the host brings.
+pub struct HostFunction {
+    pub(crate) name: String,
+    pub(crate) signatures: Vec<Signature>,
+    pub(crate) cost: u64,
+    pub(crate) run: HostRun,
+}
+
+impl fmt::Debug for HostFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Environment {
+    /// The library, and no variables.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Declares a variable. A name with dots wins over a field of a variable with a shorter one.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, ty: Type) -> Self {
+        self.names.push(name.to_owned());
+        self.types.push(ty);
+        self
+    }
+
+    /// Adds a function of the host, which costs the same whatever it is given.
+    ///
+    /// Signatures read `authorizer.(string) check` for a member, `(int,list(A)) A` else; one that
+    /// cannot be read is not offered.
+    #[must_use]
+    pub fn with_function(
+        mut self,
+        name: &str,
+        signatures: &[&str],
+        cost: u64,
+        run: HostRun,
+    ) -> Self {
+        let signatures = signatures.iter().filter_map(|text| Signature::parse(text)).collect();
+        self.functions.push(Arc::new(HostFunction {
+            name: name.to_owned(),
+            signatures,
+            cost,
+            run,
+        }));
+        self
+    }
+
+    /// Sets how large an expression may be.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<usize> {
+        self.names.iter().rposition(|known| known == name)
+    }
+
+    pub(crate) fn variable_type(&self, place: usize) -> Type {
+        self.types.get(place).cloned().unwrap_or(Type::Dyn)
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Option<Arc<HostFunction>> {
+        self.functions.iter().rfind(|function| function.name == name).cloned()
+    }
+
+    /// The program that `source` spells, whose answer is of the expected type.
+    ///
+    /// # Errors
+    /// When the text is no expression, is wrong whatever its variables are, or is too large.
+    pub fn compile(&self, source: &str, expected: Option<&Type>) -> Result<Program, CompileError> {
+        let Parsed { root, nodes, mentioned } = parse::parse(source, self)?;
+        let checked = catch_unwind(AssertUnwindSafe(|| check::check(source, &root, nodes, self)))
+            .map_err(|_| CompileError::Internal("the checker failed".to_owned()))??;
+        if let Some(expected) = expected
+            && join(&checked.result, expected).is_none()
+        {
+            let found = checked.result;
+            return Err(CompileError::WrongResult { expected: expected.clone(), found });
+        }
+        let estimate = cost::estimate(&root, &checked);
+        Ok(Program { root, names: self.names.clone(), mentioned, checked, estimate })
+    }
+}
+
+/// An expression that may run, any number of times and from any thread.
+#[derive(Debug)]
+pub struct Program {
+    root: Node,
+    names: Vec<String>,
+    mentioned: Vec<usize>,
+    checked: Checked,
+    estimate: u64,
+}
+
+impl Program {
+    /// Whether the expression mentions the declared variable `name`.
+    #[must_use]
+    pub fn mentions(&self, name: &str) -> bool {
+        self.mentioned.iter().any(|place| self.names.get(*place).is_some_and(|known| known == name))
+    }
+
+    /// The type of its answer.
+    #[must_use]
+    pub fn result_type(&self) -> &Type {
+        &self.checked.result
+    }
+
+    /// The most it can cost, given the declared sizes of its variables.
+    #[must_use]
+    pub fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
+    /// Evaluates the expression with these variables.
+    ///
+    /// What it costs is taken from the budget whether it succeeds or not.
+    ///
+    /// # Errors
+    /// When there is no answer, or none within the budget.
+    pub fn evaluate(
+        &self,
+        bindings: &[(&str, Binding<'_>)],
+        budget: &mut Budget,
+    ) -> Result<Answer, EvalError> {
+        let value = self.evaluate_value(bindings, budget)?;
+        Ok(match value {
+            Value::Bool(truth) => Answer::Bool(truth),
+            Value::String(text) => Answer::String((*text).to_owned()),
+            other => Answer::Other(view::to_json(&other)?),
+        })
+    }
+
+    /// Evaluates the expression to a value, which may borrow from its variables.
+    ///
+    /// # Errors
+    /// When there is no answer, or none within the budget.
+    pub fn evaluate_value<'v>(
+        &'v self,
+        bindings: &[(&str, Binding<'v>)],
+        budget: &mut Budget,
+    ) -> Result<Value<'v>, EvalError> {
+        let work = Work::new(budget.next(), &self.checked.patterns);
+        let mut evaluation = Evaluation {
+            work,
+            globals: vec![None; self.names.len()],
+            names: &self.names,
+            locals: Vec::new(),
+        };
+        // The library is meant not to panic on any input; if it does, one expression has no answer
+        // and the process goes on.
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            for place in &self.mentioned {
+                let bound = bindings.iter().find(|(name, _)| *name == self.names[*place]);
+                if let Some((_, binding)) = bound {
+                    evaluation.globals[*place] = Some(binding.value()?);
+                }
+            }
+            evaluation.node(&self.root)
+        }));
+        budget.take(evaluation.work.meter.used());
+        answer.unwrap_or_else(|_| Err(EvalError::Internal("the evaluator failed".to_owned())))
+    }
+}
+
+/// What an expression answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// A truth value.
+    Bool(bool),
+    /// Text.
+    String(String),
+    /// Anything else that JSON can say.
+    Other(Json),
+}
+
+impl Answer {
+    /// The truth value, if it is one.
+    #[must_use]
+    pub fn as_bool(&self) -> Option<bool> {
+        match self {
+            Self::Bool(truth) => Some(*truth),
+            Self::String(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::String(text) => Some(text),
+            Self::Bool(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// The answer as JSON.
+    #[must_use]
+    pub fn into_json(self) -> Json {
+        match self {
+            Self::Bool(truth) => Json::Bool(truth),
+            Self::String(text) => Json::String(text),
+            Self::Other(json) => json,
+        }
+    }
+}

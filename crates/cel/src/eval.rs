@@ -1,0 +1,464 @@
+//! Evaluation: one recursive walk, no deeper than the tree that was accepted.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use crate::compare;
+use crate::cost::{self, Meter};
+use crate::fault::EvalError;
+use crate::library::regex::Pattern;
+use crate::library::{Answer, operators};
+use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
+use crate::value::{Key, List, Map, Value};
+
+/// What functions of the library may use besides their arguments.
+#[derive(Debug)]
+pub(crate) struct Work<'p> {
+    pub(crate) meter: Meter,
+    /// The patterns that the program spells out, compiled with it.
+    patterns: &'p HashMap<String, Pattern>,
+    /// Patterns that were computed, kept for the length of one evaluation.
+    computed: HashMap<String, Pattern>,
+}
+
+/// Computed patterns that one evaluation keeps: enough for a loop over a list of patterns inside a
+/// loop over texts, and little memory.
+const COMPUTED_PATTERNS: usize = 32;
+
+impl<'p> Work<'p> {
+    pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Pattern>) -> Self {
+        Self { meter: Meter::new(limit), patterns, computed: HashMap::new() }
+    }
+
+    pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.meter.charge(cost)
+    }
+
+    /// The pattern that `text` spells.
+    pub(crate) fn pattern(&mut self, text: &str) -> Result<Pattern, EvalError> {
+        if let Some(known) = self.patterns.get(text).or_else(|| self.computed.get(text)) {
+            return Ok(known.clone());
+        }
+        let pattern = Pattern::compile(text).map_err(EvalError::failed)?;
+        if self.computed.len() == COMPUTED_PATTERNS {
+            self.computed.clear();
+        }
+        self.computed.insert(text.to_owned(), pattern.clone());
+        Ok(pattern)
+    }
+}
+
+/// One evaluation.
+pub(crate) struct Evaluation<'p, 'v> {
+    pub(crate) work: Work<'p>,
+    /// Values of the declared variables; those the expression does not mention are not there.
+    pub(crate) globals: Vec<Option<Value<'v>>>,
+    pub(crate) names: &'p [String],
+    pub(crate) locals: Vec<Value<'v>>,
+}
+
+impl<'p: 'v, 'v> Evaluation<'p, 'v> {
+    pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
+        match &node.kind {
+            Kind::Literal(value) => Ok(value.clone()),
+            Kind::Global(place) => {
+                self.work.charge(1)?;
+                let value = self.globals.get(*place).and_then(Option::as_ref);
+                value.cloned().ok_or_else(|| {
+                    EvalError::NoSuchAttribute(self.names.get(*place).cloned().unwrap_or_default())
+                })
+            }
+            Kind::Local(slot) => {
+                self.work.charge(1)?;
+                self.locals.get(*slot).cloned().ok_or(EvalError::NoSuchOverload)
+            }
+            Kind::Select { operand, field, mode } => self.select(operand, field, *mode),
+            Kind::Index { operand, index, optional } => self.index(operand, index, *optional),
+            Kind::Call { callee, args, .. } => self.call(callee, args),
+            Kind::And(pair) => self.logic(pair, false),
+            Kind::Or(pair) => self.logic(pair, true),
+            Kind::Conditional(parts) => {
+                let [test, yes, no] = parts.as_ref();
+                match self.node(test)? {
+                    Value::Bool(true) => self.node(yes),
+                    Value::Bool(false) => self.node(no),
+                    _ => Err(EvalError::NoSuchOverload),
+                }
+            }
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
+            Kind::Loop(each) => self.each(each),
+            Kind::Bind { value, body } => {
+                let value = self.node(value)?;
+                self.with(value, body)
+            }
+            Kind::OptionalMap { operand, body, flat } => match self.node(operand)? {
+                Value::Optional(None) => Ok(Value::none()),
+                Value::Optional(Some(inner)) => {
+                    let answer = self.with((*inner).clone(), body)?;
+                    match (flat, &answer) {
+                        (false, _) => Ok(Value::some(answer)),
+                        (true, Value::Optional(_)) => Ok(answer),
+                        (true, _) => Err(EvalError::NoSuchOverload),
+                    }
+                }
+                _ => Err(EvalError::NoSuchOverload),
+            },
+            Kind::SortBy { range, key } => self.sort_by(range, key),
+        }
+    }
+
+    /// `body` with one more variable.
+    fn with(&mut self, value: Value<'v>, body: &'p Node) -> Answer<'v> {
+        self.locals.push(value);
+        let answer = self.node(body);
+        self.locals.pop();
+        answer
+    }
+
+    fn select(&mut self, operand: &'p Node, field: &'p str, mode: Mode) -> Answer<'v> {
+        let operand = self.node(operand)?;
+        if mode != Mode::Test {
+            self.work.charge(1)?;
+        }
+        // Selection looks through an optional and stays one.
+        let (operand, mode) = match operand {
+            Value::Optional(None) if mode == Mode::Test => return Ok(Value::Bool(false)),
+            Value::Optional(None) => return Ok(Value::none()),
+            Value::Optional(Some(inner)) if mode == Mode::Value => {
+                ((*inner).clone(), Mode::Optional)
+            }
+            Value::Optional(Some(inner)) => ((*inner).clone(), mode),
+            other => (other, mode),
+        };
+        let Value::Map(map) = &operand else { return Err(EvalError::NoSuchOverload) };
+        match (map.get(field)?, mode) {
+            (found, Mode::Test) => Ok(Value::Bool(found.is_some())),
+            (Some(value), Mode::Value) => Ok(value),
+            (None, Mode::Value) => Err(EvalError::NoSuchKey(field.to_owned())),
+            (Some(value), Mode::Optional) => Ok(Value::some(value)),
+            (None, Mode::Optional) => Ok(Value::none()),
+        }
+    }
+
+    fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> Answer<'v> {
+        let operand = self.node(operand)?;
+        let index = self.node(index)?;
+        self.work.charge(1)?;
+        let (operand, optional) = match operand {
+            Value::Optional(None) => return Ok(Value::none()),
+            Value::Optional(Some(inner)) => ((*inner).clone(), true),
+            other => (other, optional),
+        };
+        match (at(&operand, &index), optional) {
+            (Ok(value), true) => Ok(Value::some(value)),
+            (Err(EvalError::NoSuchKey(_) | EvalError::OutOfBounds(_)), true) => Ok(Value::none()),
+            (answer, _) => answer,
+        }
+    }
+
+    /// `&&` if `decisive` is false, `||` if it is true: one side may decide in spite of an error on
+    /// the other.
+    fn logic(&mut self, pair: &'p [Node; 2], decisive: bool) -> Answer<'v> {
+        let [left, right] = pair;
+        let left = self.truth(left);
+        if matches!(&left, Ok(truth) if *truth == decisive) {
+            return Ok(Value::Bool(decisive));
+        }
+        let left_error = match left {
+            Err(error) if !error.is_absorbable() => return Err(error),
+            Err(error) => Some(error),
+            Ok(_) => None,
+        };
+        match (self.truth(right), left_error) {
+            (Ok(truth), _) if truth == decisive => Ok(Value::Bool(decisive)),
+            (Err(error), _) if !error.is_absorbable() => Err(error),
+            (_, Some(error)) | (Err(error), None) => Err(error),
+            (Ok(truth), None) => Ok(Value::Bool(truth)),
+        }
+    }
+
+    fn truth(&mut self, node: &'p Node) -> Result<bool, EvalError> {
+        match self.node(node)? {
+            Value::Bool(truth) => Ok(truth),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    fn call(&mut self, callee: &'p Callee, nodes: &'p [Node]) -> Answer<'v> {
+        match nodes {
+            // Operators, nearly always: no allocation for their operands.
+            [one, two] => {
+                let args = [self.node(one)?, self.node(two)?];
+                // Membership in a list of literals is decided without a walk on a real server.
+                let free = matches!(callee, Callee::Library(entry) if entry.name == operators::IN)
+                    && matches!(two.kind, Kind::Literal(_));
+                self.apply(callee, &args, free)
+            }
+            [one] => {
+                let args = [self.node(one)?];
+                self.apply(callee, &args, false)
+            }
+            more => {
+                let args = more.iter().map(|arg| self.node(arg)).collect::<Result<Vec<_>, _>>()?;
+                self.apply(callee, &args, false)
+            }
+        }
+    }
+
+    fn apply(&mut self, callee: &'p Callee, args: &[Value<'v>], free: bool) -> Answer<'v> {
+        match callee {
+            Callee::Library(entry) => {
+                if !free {
+                    self.work.charge(cost::price(entry.charge, args))?;
+                }
+                (entry.run)(&mut self.work, args)
+            }
+            Callee::Host(function) => {
+                self.work.charge(function.cost)?;
+                (function.run)(args)
+            }
+        }
+    }
+
+    fn list(&mut self, elements: &'p [(Node, bool)]) -> Answer<'v> {
+        let mut items = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            match (self.node(element)?, optional) {
+                (Value::Optional(None), true) => {}
+                (Value::Optional(Some(inner)), true) => items.push((*inner).clone()),
+                (_, true) => return Err(EvalError::NoSuchOverload),
+                (value, false) => items.push(value),
+            }
+        }
+        self.work.charge(cost::list_cost())?;
+        Ok(Value::list(items))
+    }
+
+    fn map(&mut self, entries: &'p [(Node, Node, bool)]) -> Answer<'v> {
+        let mut map = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.node(key)?;
+            let value = match (self.node(value)?, optional) {
+                (Value::Optional(None), true) => continue,
+                (Value::Optional(Some(inner)), true) => (*inner).clone(),
+                (_, true) => return Err(EvalError::NoSuchOverload),
+                (value, false) => value,
+            };
+            insert(&mut map, &key, value)?;
+        }
+        self.work.charge(cost::map_cost())?;
+        Ok(Value::Map(Map::new(map)))
+    }
+
+    fn each(&mut self, each: &'p Loop) -> Answer<'v> {
+        let range = match self.node(&each.range)? {
+            Value::List(list) => Range::List(list),
+            Value::Map(map) => Range::Map(map.keys(), map),
+            _ => return Err(EvalError::NoSuchOverload),
+        };
+        let mut gathered = Gathered::default();
+        let outside = self.locals.len();
+        for place in 0..range.len() {
+            range.bind(place, each.two, &mut self.locals)?;
+            let done = self.step(each, &mut gathered);
+            self.locals.truncate(outside);
+            if done?.is_break() {
+                if place + 1 < range.len() {
+                    self.work.charge(cost::looking(each.goal))?;
+                }
+                break;
+            }
+        }
+        self.work.charge(cost::closing(each.goal))?;
+        gathered.answer(each.goal)
+    }
+
+    /// One step of a macro; breaking off means that the rest cannot change the answer.
+    fn step(
+        &mut self,
+        each: &'p Loop,
+        gathered: &mut Gathered<'v>,
+    ) -> Result<std::ops::ControlFlow<()>, EvalError> {
+        use std::ops::ControlFlow::{Break, Continue};
+        if let Some(filter) = &each.filter
+            && !self.truth(filter)?
+        {
+            return Ok(Continue(()));
+        }
+        let overhead = cost::overhead(each.goal, &each.body);
+        match each.goal {
+            Goal::All | Goal::Exists => {
+                self.work.charge(overhead)?;
+                let decisive = each.goal == Goal::Exists;
+                match self.truth(&each.body) {
+                    Ok(truth) if truth == decisive => {
+                        gathered.decided = true;
+                        return Ok(Break(()));
+                    }
+                    Ok(_) => {}
+                    Err(error) if error.is_absorbable() => {
+                        gathered.error.get_or_insert(error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Goal::ExistsOne => {
+                let truth = self.truth(&each.body)?;
+                gathered.count += u64::from(truth);
+                self.work.charge(if truth { overhead } else { 0 })?;
+            }
+            Goal::Filter => {
+                let element = self.locals.last().cloned();
+                let truth = self.truth(&each.body)?;
+                self.work.charge(if truth { overhead } else { 0 })?;
+                gathered.items.extend(element.filter(|_| truth));
+            }
+            Goal::List => {
+                let value = self.node(&each.body)?;
+                self.work.charge(overhead)?;
+                gathered.items.push(value);
+            }
+            Goal::Map => {
+                let key = self.locals.iter().nth_back(1).cloned().unwrap_or(Value::Null);
+                let value = self.node(&each.body)?;
+                self.work.charge(overhead)?;
+                insert(&mut gathered.entries, &key, value)?;
+            }
+            Goal::Entries => {
+                let Value::Map(entries) = self.node(&each.body)? else {
+                    return Err(EvalError::NoSuchOverload);
+                };
+                self.work.charge(overhead)?;
+                for key in entries.keys() {
+                    let value = entries.at(&key)?.unwrap_or(Value::Null);
+                    insert(&mut gathered.entries, &key.into(), value)?;
+                }
+            }
+        }
+        Ok(Continue(()))
+    }
+
+    fn sort_by(&mut self, range: &'p Node, key: &'p Node) -> Answer<'v> {
+        let Value::List(list) = self.node(range)? else { return Err(EvalError::NoSuchOverload) };
+        let mut keyed = Vec::with_capacity(list.len());
+        for item in list.iter() {
+            let item = item?;
+            let key = self.with(item.clone(), key)?;
+            self.work.charge(cost::list_cost() + 2)?;
+            keyed.push((key, item));
+        }
+        let sizes = Value::List(list);
+        let sort = cost::price(cost::Charge::SelfComparison, std::slice::from_ref(&sizes));
+        self.work.charge(sort + SORTED)?;
+        compare::sort_by_key(&mut keyed)?;
+        Ok(Value::list(keyed.into_iter().map(|(_, item)| item).collect()))
+    }
+}
+
+/// What sorting by a key costs besides the comparisons: the list of keys is a list too.
+const SORTED: u64 = 3;
+
+/// What a macro runs over.
+enum Range<'v> {
+    List(List<'v>),
+    Map(Vec<Key<'v>>, Map<'v>),
+}
+
+impl<'v> Range<'v> {
+    fn len(&self) -> usize {
+        match self {
+            Self::List(list) => list.len(),
+            Self::Map(keys, _) => keys.len(),
+        }
+    }
+
+    fn bind(&self, place: usize, two: bool, locals: &mut Vec<Value<'v>>) -> Result<(), EvalError> {
+        match self {
+            Self::List(list) => {
+                if two {
+                    locals.push(Value::Int(i64::try_from(place).unwrap_or(i64::MAX)));
+                }
+                locals.push(list.get(place)?.unwrap_or(Value::Null));
+            }
+            Self::Map(keys, map) => {
+                let Some(key) = keys.get(place) else { return Err(EvalError::NoSuchOverload) };
+                let value = if two { map.at(key)? } else { None };
+                locals.push(key.clone().into());
+                if two {
+                    locals.push(value.unwrap_or(Value::Null));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a macro has found so far.
+#[derive(Default)]
+struct Gathered<'v> {
+    decided: bool,
+    error: Option<EvalError>,
+    count: u64,
+    items: Vec<Value<'v>>,
+    entries: BTreeMap<Key<'v>, Value<'v>>,
+}
+
+impl<'v> Gathered<'v> {
+    fn answer(self, goal: Goal) -> Answer<'v> {
+        match (goal, self.error) {
+            (Goal::All, _) if self.decided => Ok(Value::Bool(false)),
+            (Goal::Exists, _) if self.decided => Ok(Value::Bool(true)),
+            (Goal::All | Goal::Exists, Some(error)) => Err(error),
+            (Goal::All, None) => Ok(Value::Bool(true)),
+            (Goal::Exists, None) => Ok(Value::Bool(false)),
+            (Goal::ExistsOne, _) => Ok(Value::Bool(self.count == 1)),
+            (Goal::Filter | Goal::List, _) => Ok(Value::list(self.items)),
+            (Goal::Map | Goal::Entries, _) => Ok(Value::Map(Map::new(self.entries))),
+        }
+    }
+}
+
+/// Adds an entry that is not there yet.
+fn insert<'v>(
+    entries: &mut BTreeMap<Key<'v>, Value<'v>>,
+    key: &Value<'v>,
+    value: Value<'v>,
+) -> Result<(), EvalError> {
+    let key = match key {
+        Value::Double(_) => None,
+        other => other.as_key(),
+    };
+    let key = key.ok_or_else(|| EvalError::failed("unsupported key type"))?;
+    let text = crate::library::convert::to_text(&key.clone().into()).unwrap_or_default();
+    if entries.insert(key, value).is_some() {
+        return Err(EvalError::failed(format!("insert failed: key {text} already exists")));
+    }
+    Ok(())
+}
+
+/// The element at a place of a list, or the entry of a map.
+pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'v>) -> Answer<'v> {
+    match operand {
+        Value::List(list) => {
+            let place = match index {
+                Value::Int(place) => *place,
+                Value::Uint(place) => i64::try_from(*place).unwrap_or(i64::MAX),
+                Value::Double(place) => match crate::value::whole(*place) {
+                    Some(place) => place,
+                    None => return Err(EvalError::failed(format!("invalid index: {place}"))),
+                },
+                _ => return Err(EvalError::NoSuchOverload),
+            };
+            let found = usize::try_from(place).ok().map(|place| list.get(place)).transpose()?;
+            found.flatten().ok_or(EvalError::OutOfBounds(place))
+        }
+        Value::Map(map) => {
+            let key = index.as_key().ok_or(EvalError::NoSuchOverload)?;
+            map.at(&key)?.ok_or_else(|| {
+                EvalError::NoSuchKey(crate::library::convert::to_text(index).unwrap_or_default())
+            })
+        }
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}

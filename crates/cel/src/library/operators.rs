@@ -1,0 +1,286 @@
+//! Operators, and the functions that every type has.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::{Answer, Entry, no_overload, time};
+use crate::compare;
+use crate::cost::Charge;
+use crate::eval::Work;
+use crate::fault::EvalError;
+use crate::value::Value;
+
+/// The name that the grammar gives to membership.
+pub(crate) const IN: &str = "@in";
+/// The name that the grammar gives to addition.
+pub(crate) const ADD: &str = "_+_";
+
+const ORDERED: &[&str] = &[
+    "(bool,bool) bool",
+    "(int,int) bool",
+    "(int,double) bool",
+    "(int,uint) bool",
+    "(uint,uint) bool",
+    "(uint,double) bool",
+    "(uint,int) bool",
+    "(double,double) bool",
+    "(double,int) bool",
+    "(double,uint) bool",
+    "(string,string) bool",
+    "(bytes,bytes) bool",
+    "(timestamp,timestamp) bool",
+    "(duration,duration) bool",
+];
+
+const NUMERIC: &[&str] = &["(int,int) int", "(uint,uint) uint", "(double,double) double"];
+
+pub(super) const FUNCTIONS: &[Entry] = &[
+    Entry { name: "_==_", signatures: &["(A,A) bool"], charge: Charge::Comparison, run: equals },
+    Entry { name: "_!=_", signatures: &["(A,A) bool"], charge: Charge::Comparison, run: differs },
+    Entry { name: "_<_", signatures: ORDERED, charge: Charge::Comparison, run: less },
+    Entry { name: "_<=_", signatures: ORDERED, charge: Charge::Comparison, run: less_or_equal },
+    Entry { name: "_>_", signatures: ORDERED, charge: Charge::Comparison, run: greater },
+    Entry { name: "_>=_", signatures: ORDERED, charge: Charge::Comparison, run: greater_or_equal },
+    Entry {
+        name: ADD,
+        signatures: &[
+            "(int,int) int",
+            "(uint,uint) uint",
+            "(double,double) double",
+            "(string,string) string",
+            "(bytes,bytes) bytes",
+            "(list(A),list(A)) list(A)",
+            "(timestamp,duration) timestamp",
+            "(duration,timestamp) timestamp",
+            "(duration,duration) duration",
+        ],
+        charge: Charge::Concatenation,
+        run: add,
+    },
+    Entry {
+        name: "_-_",
+        signatures: &[
+            "(int,int) int",
+            "(uint,uint) uint",
+            "(double,double) double",
+            "(timestamp,duration) timestamp",
+            "(timestamp,timestamp) duration",
+            "(duration,duration) duration",
+        ],
+        charge: Charge::Nominal,
+        run: subtract,
+    },
+    Entry { name: "_*_", signatures: NUMERIC, charge: Charge::Nominal, run: multiply },
+    Entry { name: "_/_", signatures: NUMERIC, charge: Charge::Nominal, run: divide },
+    Entry {
+        name: "_%_",
+        signatures: &["(int,int) int", "(uint,uint) uint"],
+        charge: Charge::Nominal,
+        run: modulo,
+    },
+    Entry {
+        name: "-_",
+        signatures: &["(int) int", "(double) double"],
+        charge: Charge::Nominal,
+        run: negate,
+    },
+    Entry { name: "!_", signatures: &["(bool) bool"], charge: Charge::Nominal, run: not },
+    Entry {
+        name: IN,
+        signatures: &["(A,list(A)) bool", "(A,map(A,B)) bool"],
+        charge: Charge::Membership,
+        run: member,
+    },
+    Entry {
+        name: "size",
+        signatures: &[
+            "(string) int",
+            "(bytes) int",
+            "(list(A)) int",
+            "(map(A,B)) int",
+            "string.() int",
+            "bytes.() int",
+            "list(A).() int",
+            "map(A,B).() int",
+        ],
+        charge: Charge::Nominal,
+        run: size,
+    },
+    Entry { name: "type", signatures: &["(A) type"], charge: Charge::Nominal, run: type_of },
+    Entry { name: "dyn", signatures: &["(A) dyn"], charge: Charge::Nominal, run: same },
+];
+
+fn equals<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [one, two] = args else { return no_overload() };
+    Ok(Value::Bool(compare::equal(one, two)?))
+}
+
+fn differs<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [one, two] = args else { return no_overload() };
+    Ok(Value::Bool(!compare::equal(one, two)?))
+}
+
+/// Whether the order of two values is as wanted; a NaN has none, and nothing is true of it.
+fn ordered<'v>(args: &[Value<'v>], wanted: fn(Ordering) -> bool) -> Answer<'v> {
+    let [one, two] = args else { return no_overload() };
+    match compare::order(one, two) {
+        Some(order) => Ok(Value::Bool(wanted(order))),
+        None if is_number(one) && is_number(two) => Ok(Value::Bool(false)),
+        None => no_overload(),
+    }
+}
+
+fn is_number(value: &Value<'_>) -> bool {
+    matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+}
+
+fn less<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(args, Ordering::is_lt)
+}
+
+fn less_or_equal<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(args, Ordering::is_le)
+}
+
+fn greater<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(args, Ordering::is_gt)
+}
+
+fn greater_or_equal<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(args, Ordering::is_ge)
+}
+
+fn signed<'v>(answer: Option<i64>) -> Answer<'v> {
+    answer.map(Value::Int).ok_or_else(|| EvalError::failed("integer overflow"))
+}
+
+fn unsigned<'v>(answer: Option<u64>) -> Answer<'v> {
+    answer.map(Value::Uint).ok_or_else(|| EvalError::failed("unsigned integer overflow"))
+}
+
+fn lasting<'v>(answer: Option<i64>) -> Answer<'v> {
+    answer.map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
+}
+
+pub(super) fn add<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [one, two] = args else { return no_overload() };
+    match (one, two) {
+        (Value::Int(one), Value::Int(two)) => signed(one.checked_add(*two)),
+        (Value::Uint(one), Value::Uint(two)) => unsigned(one.checked_add(*two)),
+        (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one + two)),
+        (Value::String(one), Value::String(two)) => {
+            Ok(Value::text(format!("{}{}", &**one, &**two)))
+        }
+        (Value::Bytes(one), Value::Bytes(two)) => {
+            Ok(Value::Bytes(Arc::from([one.as_ref(), two.as_ref()].concat())))
+        }
+        (Value::List(one), Value::List(two)) => Ok(Value::List(compare::join(one, two)?)),
+        (Value::Timestamp(at), Value::Duration(nanos))
+        | (Value::Duration(nanos), Value::Timestamp(at)) => {
+            time::shift(*at, i128::from(*nanos)).map(Value::Timestamp)
+        }
+        (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_add(*two)),
+        _ => no_overload(),
+    }
+}
+
+fn subtract<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [one, two] = args else { return no_overload() };
+    match (one, two) {
+        (Value::Int(one), Value::Int(two)) => signed(one.checked_sub(*two)),
+        (Value::Uint(one), Value::Uint(two)) => unsigned(one.checked_sub(*two)),
+        (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one - two)),
+        (Value::Timestamp(at), Value::Duration(nanos)) => {
+            time::shift(*at, -i128::from(*nanos)).map(Value::Timestamp)
+        }
+        (Value::Timestamp(one), Value::Timestamp(two)) => {
+            lasting(i64::try_from(one.as_nanosecond() - two.as_nanosecond()).ok())
+        }
+        (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_sub(*two)),
+        _ => no_overload(),
+    }
+}
+
+fn multiply<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [Value::Int(one), Value::Int(two)] => signed(one.checked_mul(*two)),
+        [Value::Uint(one), Value::Uint(two)] => unsigned(one.checked_mul(*two)),
+        [Value::Double(one), Value::Double(two)] => Ok(Value::Double(one * two)),
+        _ => no_overload(),
+    }
+}
+
+fn divide<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(EvalError::failed("division by zero"))
+        }
+        [Value::Int(one), Value::Int(two)] => signed(one.checked_div(*two)),
+        [Value::Uint(one), Value::Uint(two)] => unsigned(one.checked_div(*two)),
+        [Value::Double(one), Value::Double(two)] => Ok(Value::Double(one / two)),
+        _ => no_overload(),
+    }
+}
+
+fn modulo<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(EvalError::failed("modulus by zero"))
+        }
+        [Value::Int(one), Value::Int(two)] => signed(one.checked_rem(*two)),
+        [Value::Uint(one), Value::Uint(two)] => unsigned(one.checked_rem(*two)),
+        _ => no_overload(),
+    }
+}
+
+fn negate<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [Value::Int(number)] => signed(number.checked_neg()),
+        [Value::Double(number)] => Ok(Value::Double(-number)),
+        _ => no_overload(),
+    }
+}
+
+fn not<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [Value::Bool(truth)] => Ok(Value::Bool(!truth)),
+        _ => no_overload(),
+    }
+}
+
+fn member<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [element, Value::List(list)] => {
+            for candidate in list.iter() {
+                if compare::equal(&candidate?, element)? {
+                    return Ok(Value::Bool(true));
+                }
+            }
+            Ok(Value::Bool(false))
+        }
+        [key, Value::Map(map)] => match key.as_key() {
+            Some(key) => Ok(Value::Bool(map.at(&key)?.is_some())),
+            None => Ok(Value::Bool(false)),
+        },
+        _ => no_overload(),
+    }
+}
+
+fn size<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    match args {
+        [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
+            Ok(Value::Int(i64::try_from(value.size()).unwrap_or(i64::MAX)))
+        }
+        _ => no_overload(),
+    }
+}
+
+fn type_of<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [value] = args else { return no_overload() };
+    Ok(Value::Type(value.type_name().into()))
+}
+
+fn same<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    let [value] = args else { return no_overload() };
+    Ok(value.clone())
+}

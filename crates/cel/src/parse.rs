@@ -1,0 +1,453 @@
+//! From text to tree.
+//!
+//! The parser recurses, and so does dropping what it returns. Text that leans to one side
+//! (`a + a + …`) nests as deep as it is long without any bracket to count, so all of that happens on
+//! a thread with a stack for the longest text that is allowed; what leaves it is no deeper than
+//! evaluation can follow on any stack.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use cel as engine;
+use engine::common::ast::{
+    CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SourceInfo, operators,
+};
+
+use crate::environment::{Environment, Limits};
+use crate::fault::{CompileError, Finding};
+use crate::library;
+use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
+use crate::value::Value;
+
+/// An expression with its names resolved.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub(crate) root: Node,
+    /// How many nodes there are.
+    pub(crate) nodes: usize,
+    /// The declared variables it mentions.
+    pub(crate) mentioned: Vec<usize>,
+}
+
+/// Stack for parsing, next to what a byte of text can add to it.
+const STACK: usize = 4 * 1024 * 1024;
+/// Stack that one byte of text can need: two bytes make a level, and a level takes less than 4 KiB.
+const STACK_PER_BYTE: usize = 2 * 1024;
+
+pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, CompileError> {
+    let Limits { most_bytes, most_depth } = environment.limits();
+    if source.len() > most_bytes {
+        return Err(CompileError::TooLong { size: source.len(), most: most_bytes });
+    }
+    thread::scope(|scope| {
+        let work = || {
+            // Unwinding out of the thread would reach the panic hook and no further; here it also
+            // becomes an answer.
+            catch_unwind(AssertUnwindSafe(|| parse_here(source, environment, most_depth)))
+        };
+        let stack = STACK + source.len() * STACK_PER_BYTE;
+        let thread = thread::Builder::new()
+            .name("cel-parse".to_owned())
+            .stack_size(stack)
+            .spawn_scoped(scope, work)
+            .map_err(|error| CompileError::Internal(format!("no thread to parse on: {error}")))?;
+        match thread.join() {
+            Ok(Ok(parsed)) => parsed,
+            Ok(Err(_)) | Err(_) => Err(CompileError::Internal("the parser failed".to_owned())),
+        }
+    })
+}
+
+fn parse_here(
+    source: &str,
+    environment: &Environment,
+    most_depth: usize,
+) -> Result<Parsed, CompileError> {
+    // An environment without macros: they become nodes of our tree, not of the parser's.
+    let parser = engine::Env::default().with_optional_support(true).parser();
+    let (expr, places) = parser.parse_with_source_info(source).map_err(|errors| {
+        let findings = errors.errors.iter().map(|error| {
+            let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
+            let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
+            let text = source.lines().nth(line - 1).unwrap_or_default().to_owned();
+            Finding { line, column, message: error.msg.clone(), text }
+        });
+        CompileError::Invalid(findings.collect())
+    })?;
+    let depth = depth_of(&expr);
+    if depth > most_depth {
+        return Err(CompileError::TooDeep { depth, most: most_depth });
+    }
+    let mut lower = Lower {
+        source,
+        places: &places,
+        environment,
+        locals: Vec::new(),
+        nodes: 0,
+        mentioned: Vec::new(),
+        findings: Vec::new(),
+    };
+    let root = lower.node(&expr);
+    let Lower { nodes, mentioned, findings, .. } = lower;
+    match root {
+        Some(root) if findings.is_empty() => Ok(Parsed { root, nodes, mentioned }),
+        Some(_) | None => Err(CompileError::Invalid(findings)),
+    }
+}
+
+/// How deep the tree nests, without recursion.
+fn depth_of(root: &IdedExpr) -> usize {
+    let mut deepest = 0;
+    let mut open = vec![(root, 1)];
+    while let Some((node, depth)) = open.pop() {
+        deepest = deepest.max(depth);
+        let mut push = |child| open.push((child, depth + 1));
+        match &node.expr {
+            Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+            Expr::Call(call) => {
+                call.target.iter().for_each(|target| push(target));
+                call.args.iter().for_each(push);
+            }
+            Expr::Comprehension(fold) => {
+                for child in [
+                    &fold.iter_range,
+                    &fold.accu_init,
+                    &fold.loop_cond,
+                    &fold.loop_step,
+                    &fold.result,
+                ] {
+                    push(child);
+                }
+            }
+            Expr::List(list) => list.elements.iter().for_each(push),
+            Expr::Select(select) => push(&select.operand),
+            Expr::Map(map) => entries_of(&map.entries, &mut push),
+            Expr::Struct(fields) => entries_of(&fields.entries, &mut push),
+        }
+    }
+    deepest
+}
+
+fn entries_of<'a>(entries: &'a [IdedEntryExpr], push: &mut impl FnMut(&'a IdedExpr)) {
+    for entry in entries {
+        match &entry.expr {
+            EntryExpr::StructField(field) => push(&field.value),
+            EntryExpr::MapEntry(entry) => {
+                push(&entry.key);
+                push(&entry.value);
+            }
+        }
+    }
+}
+
+/// Resolves names and macros. A node that cannot be resolved is reported and is `None`; the walk
+/// goes on, so that one answer names all faults.
+struct Lower<'a> {
+    source: &'a str,
+    places: &'a SourceInfo,
+    environment: &'a Environment,
+    locals: Vec<String>,
+    nodes: usize,
+    mentioned: Vec<usize>,
+    findings: Vec<Finding>,
+}
+
+impl Lower<'_> {
+    fn node(&mut self, expr: &IdedExpr) -> Option<Node> {
+        let kind = match &expr.expr {
+            Expr::Literal(literal) => Some(Kind::Literal(constant(literal))),
+            Expr::Ident(_) | Expr::Select(_) => self.name_or_select(expr),
+            Expr::Call(call) => self.call(expr.id, call),
+            Expr::List(list) => {
+                let elements: Vec<_> = list.elements.iter().map(|e| self.node(e)).collect();
+                let elements: Option<Vec<Node>> = elements.into_iter().collect();
+                elements.map(|elements| {
+                    let marked = elements.into_iter().enumerate();
+                    let optional = |place: usize| list.optional_indices.contains(&place);
+                    Kind::List(marked.map(|(place, node)| (node, optional(place))).collect())
+                })
+            }
+            Expr::Map(map) => {
+                let entries: Vec<_> = map.entries.iter().map(|entry| self.entry(entry)).collect();
+                entries.into_iter().collect::<Option<Vec<_>>>().map(Kind::Map)
+            }
+            Expr::Struct(fields) => {
+                let name = fields.type_name.trim_start_matches('.');
+                self.undeclared(expr.id, name)
+            }
+            Expr::Comprehension(_) | Expr::Unspecified => {
+                self.fault(expr.id, "Syntax error: incomplete expression".to_owned())
+            }
+        }?;
+        Some(self.make(expr.id, fold_constant(kind)))
+    }
+
+    fn make(&mut self, id: u64, kind: Kind) -> Node {
+        let node = Node { id: self.nodes, at: self.offset(id), kind };
+        self.nodes += 1;
+        node
+    }
+
+    fn boxed(&mut self, expr: &IdedExpr) -> Option<Box<Node>> {
+        self.node(expr).map(Box::new)
+    }
+
+    fn entry(&mut self, entry: &IdedEntryExpr) -> Option<(Node, Node, bool)> {
+        match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                let key = self.node(&entry.key);
+                let value = self.node(&entry.value);
+                Some((key?, value?, entry.optional))
+            }
+            EntryExpr::StructField(_) => {
+                self.fault(entry.id, "Syntax error: a field outside of a message".to_owned())
+            }
+        }
+    }
+
+    fn offset(&self, id: u64) -> usize {
+        self.places.offset_for(id).and_then(|(start, _)| usize::try_from(start).ok()).unwrap_or(0)
+    }
+
+    fn fault<T>(&mut self, id: u64, message: String) -> Option<T> {
+        self.findings.push(Finding::at(self.source, self.offset(id), message));
+        None
+    }
+
+    fn undeclared<T>(&mut self, id: u64, name: &str) -> Option<T> {
+        self.fault(id, format!("undeclared reference to '{name}' (in container '')"))
+    }
+
+    fn local(&self, name: &str) -> Option<usize> {
+        self.locals.iter().rposition(|known| known == name)
+    }
+
+    /// The longest declared name that `expr` spells wins over a field of a shorter one.
+    fn name_or_select(&mut self, expr: &IdedExpr) -> Option<Kind> {
+        if let Some(name) = qualified(expr) {
+            let root = name.split('.').next().unwrap_or_default();
+            if let (Some(slot), true) = (self.local(root), root.len() == name.len()) {
+                return Some(Kind::Local(slot));
+            }
+            if self.local(root).is_none() {
+                let name = name.trim_start_matches('.');
+                if let Some(place) = self.environment.variable(name) {
+                    if !self.mentioned.contains(&place) {
+                        self.mentioned.push(place);
+                    }
+                    return Some(Kind::Global(place));
+                }
+                if library::is_type_name(name) {
+                    return Some(Kind::Literal(Value::Type(name.into())));
+                }
+            }
+        }
+        match &expr.expr {
+            Expr::Select(select) => {
+                let mode = if select.test { Mode::Test } else { Mode::Value };
+                let operand = self.boxed(&select.operand)?;
+                Some(Kind::Select { operand, field: select.field.as_str().into(), mode })
+            }
+            Expr::Ident(name) => self.undeclared(expr.id, name),
+            _ => None,
+        }
+    }
+
+    fn call(&mut self, id: u64, call: &CallExpr) -> Option<Kind> {
+        if let Some(expansion) = self.macros(id, call) {
+            return expansion;
+        }
+        let mut name = call.func_name.clone();
+        let mut target = call.target.as_deref();
+        if let Some(prefix) = target.and_then(qualified) {
+            let full = format!("{}.{name}", prefix.trim_start_matches('.'));
+            let root = prefix.split('.').next().unwrap_or_default();
+            if self.local(root).is_none() && self.callee(&full).is_some() {
+                name = full;
+                target = None;
+            }
+        }
+        let mut args: Vec<Option<Node>> =
+            target.map(|target| self.node(target)).into_iter().collect();
+        args.extend(call.args.iter().map(|arg| self.node(arg)));
+        let Some(callee) = self.callee(name.trim_start_matches('.')) else {
+            return self.undeclared(id, &name);
+        };
+        let args = args.into_iter().collect::<Option<Vec<_>>>()?;
+        Some(Kind::Call { callee, member: target.is_some(), args })
+    }
+
+    fn callee(&self, name: &str) -> Option<Callee> {
+        self.environment
+            .function(name)
+            .map(Callee::Host)
+            .or_else(|| library::find(name).map(Callee::Library))
+    }
+
+    /// The node of a macro, if the call is one; `Some(None)` is a macro with a fault.
+    fn macros(&mut self, id: u64, call: &CallExpr) -> Option<Option<Kind>> {
+        let name = call.func_name.as_str();
+        let Some(target) = call.target.as_deref() else { return self.global_macro(id, call) };
+        Some(match (name, call.args.as_slice()) {
+            ("all", [v, p]) => self.each(Goal::All, target, &[v], None, p),
+            ("all", [k, v, p]) => self.each(Goal::All, target, &[k, v], None, p),
+            ("exists", [v, p]) => self.each(Goal::Exists, target, &[v], None, p),
+            ("exists", [k, v, p]) => self.each(Goal::Exists, target, &[k, v], None, p),
+            ("exists_one" | "existsOne", [v, p]) => {
+                self.each(Goal::ExistsOne, target, &[v], None, p)
+            }
+            ("exists_one" | "existsOne", [k, v, p]) => {
+                self.each(Goal::ExistsOne, target, &[k, v], None, p)
+            }
+            ("filter", [v, p]) => self.each(Goal::Filter, target, &[v], None, p),
+            ("map", [v, t]) => self.each(Goal::List, target, &[v], None, t),
+            ("map", [v, f, t]) => self.each(Goal::List, target, &[v], Some(f), t),
+            ("transformList", [k, v, t]) => self.each(Goal::List, target, &[k, v], None, t),
+            ("transformList", [k, v, f, t]) => self.each(Goal::List, target, &[k, v], Some(f), t),
+            ("transformMap", [k, v, t]) => self.each(Goal::Map, target, &[k, v], None, t),
+            ("transformMap", [k, v, f, t]) => self.each(Goal::Map, target, &[k, v], Some(f), t),
+            ("transformMapEntry", [k, v, t]) => self.each(Goal::Entries, target, &[k, v], None, t),
+            ("transformMapEntry", [k, v, f, t]) => {
+                self.each(Goal::Entries, target, &[k, v], Some(f), t)
+            }
+            ("sortBy", [v, key]) => {
+                let range = self.boxed(target);
+                let key = self.scoped(&[v], &[key]).and_then(|mut keys| keys.pop());
+                range.zip(key).map(|(range, key)| Kind::SortBy { range, key: Box::new(key) })
+            }
+            ("optMap" | "optFlatMap", [v, body]) => {
+                let operand = self.boxed(target);
+                let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
+                operand.zip(body).map(|(operand, body)| Kind::OptionalMap {
+                    operand,
+                    body: Box::new(body),
+                    flat: name == "optFlatMap",
+                })
+            }
+            ("bind", [v, value, body]) if qualified(target).as_deref() == Some("cel") => {
+                let value = self.boxed(value);
+                let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
+                value.zip(body).map(|(value, body)| Kind::Bind { value, body: Box::new(body) })
+            }
+            _ => return None,
+        })
+    }
+
+    fn global_macro(&mut self, id: u64, call: &CallExpr) -> Option<Option<Kind>> {
+        Some(match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::HAS, [IdedExpr { expr: Expr::Select(select), .. }]) => {
+                self.boxed(&select.operand).map(|operand| Kind::Select {
+                    operand,
+                    field: select.field.as_str().into(),
+                    mode: Mode::Test,
+                })
+            }
+            (operators::HAS, [_]) => self.fault(id, "invalid argument to has() macro".to_owned()),
+            (operators::LOGICAL_AND, [left, right]) => {
+                self.pair(left, right).map(|pair| Kind::And(Box::new(pair)))
+            }
+            (operators::LOGICAL_OR, [left, right]) => {
+                self.pair(left, right).map(|pair| Kind::Or(Box::new(pair)))
+            }
+            (operators::CONDITIONAL, [test, yes, no]) => {
+                let test = self.node(test);
+                let pair = self.pair(yes, no);
+                test.zip(pair).map(|(test, [yes, no])| Kind::Conditional(Box::new([test, yes, no])))
+            }
+            (operators::INDEX | operators::OPT_INDEX, [operand, index]) => {
+                self.pair(operand, index).map(|[operand, index]| Kind::Index {
+                    operand: Box::new(operand),
+                    index: Box::new(index),
+                    optional: call.func_name == operators::OPT_INDEX,
+                })
+            }
+            (operators::OPT_SELECT, [operand, field]) => {
+                let Expr::Literal(LiteralValue::String(field)) = &field.expr else { return None };
+                self.boxed(operand).map(|operand| Kind::Select {
+                    operand,
+                    field: field.inner().into(),
+                    mode: Mode::Optional,
+                })
+            }
+            _ => return None,
+        })
+    }
+
+    fn pair(&mut self, left: &IdedExpr, right: &IdedExpr) -> Option<[Node; 2]> {
+        let left = self.node(left);
+        let right = self.node(right);
+        Some([left?, right?])
+    }
+
+    fn each(
+        &mut self,
+        goal: Goal,
+        range: &IdedExpr,
+        names: &[&IdedExpr],
+        filter: Option<&IdedExpr>,
+        body: &IdedExpr,
+    ) -> Option<Kind> {
+        let range = self.node(range);
+        let parts: Vec<&IdedExpr> = filter.into_iter().chain([body]).collect();
+        let mut parts = self.scoped(names, &parts)?;
+        let body = parts.pop()?;
+        let (range, two) = (range?, names.len() == 2);
+        Some(Kind::Loop(Box::new(Loop { goal, range, two, filter: parts.pop(), body })))
+    }
+
+    /// The parts of a macro in which its variables can be seen.
+    fn scoped(&mut self, names: &[&IdedExpr], parts: &[&IdedExpr]) -> Option<Vec<Node>> {
+        let outside = self.locals.len();
+        for name in names {
+            match &name.expr {
+                Expr::Ident(name) => self.locals.push(name.clone()),
+                _ => {
+                    self.locals.truncate(outside);
+                    return self.fault(name.id, "argument must be a simple name".to_owned());
+                }
+            }
+        }
+        let nodes: Vec<Option<Node>> = parts.iter().map(|part| self.node(part)).collect();
+        self.locals.truncate(outside);
+        nodes.into_iter().collect()
+    }
+}
+
+/// `a.b.c` of an expression that is only names.
+fn qualified(expr: &IdedExpr) -> Option<String> {
+    match &expr.expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => {
+            Some(format!("{}.{}", qualified(&select.operand)?, select.field))
+        }
+        _ => None,
+    }
+}
+
+fn constant(literal: &LiteralValue) -> Value<'static> {
+    match literal {
+        LiteralValue::Boolean(truth) => Value::Bool(*truth.inner()),
+        LiteralValue::Bytes(bytes) => Value::Bytes(bytes.inner().into()),
+        LiteralValue::Double(number) => Value::Double(*number.inner()),
+        LiteralValue::Int(number) => Value::Int(*number.inner()),
+        LiteralValue::Null => Value::Null,
+        LiteralValue::String(text) => Value::text(Arc::<str>::from(text.inner())),
+        LiteralValue::UInt(number) => Value::Uint(*number.inner()),
+    }
+}
+
+/// A list or map of literals is itself one: it costs nothing and is built once.
+fn fold_constant(kind: Kind) -> Kind {
+    let folded = match &kind {
+        Kind::List(elements) => {
+            let literals = elements.iter().map(|(node, optional)| match (&node.kind, optional) {
+                (Kind::Literal(value), false) => Some(value.clone()),
+                _ => None,
+            });
+            literals.collect::<Option<Vec<_>>>().map(Value::list)
+        }
+        _ => None,
+    };
+    folded.map_or(kind, Kind::Literal)
+}
