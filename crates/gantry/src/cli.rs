@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which function answers.
 
+mod apiserver;
 mod check;
 mod crds;
 
@@ -22,6 +23,7 @@ Examples:
   gantry check manifests/                 read manifests and say what is wrong with them
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
+  gantry apiserver                        run a Kubernetes-compatible API server
   gantry completions bash > /etc/bash_completion.d/gantry
 
 Exit codes:
@@ -43,6 +45,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apiserver(apiserver::Arguments),
     Check(check::Arguments),
     Crds(crds::Arguments),
     Completions(Completions),
@@ -126,6 +129,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
     match command {
+        Command::Apiserver(arguments) => apiserver::run(arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
         Command::Completions(Completions { shell }) => {

@@ -1,6 +1,9 @@
 //! Settings, parsed once into a checked value.
 
+use std::path::{Path, PathBuf};
+
 use anstream::ColorChoice;
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use gantry_process::telemetry;
 
@@ -66,4 +69,16 @@ impl From<GlobalFlags> for Settings {
             },
         }
     }
+}
+
+/// Where programs of this user keep their data.
+///
+/// # Errors
+/// Neither `XDG_DATA_HOME` nor `HOME` is set.
+pub fn data_home() -> anyhow::Result<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let home = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = home.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".local/share")));
+    home.context("neither XDG_DATA_HOME nor HOME is set; say --data-dir")
 }

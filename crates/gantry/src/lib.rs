@@ -3,4 +3,5 @@
 pub mod cli;
 pub mod config;
 pub mod output;
+pub mod server;
 pub mod version;

@@ -1,0 +1,171 @@
+//! Wires the API server: a store, the service on it, and a door with TLS.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use gantry_apiserver::{Api, Body, Caller, Settings};
+use gantry_process::clock::Clock;
+use gantry_process::tasks::Tasks;
+use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
+use gantry_serve::pki::Pki;
+use gantry_serve::tls::{ClientAuthority, ServerCertificate};
+use gantry_serve::{Door, Options, Peer, counters::Counters};
+use gantry_store::{Durability, OnDamage, Recovery, Store};
+use http::{Request, Response};
+use hyper::body::Incoming;
+
+/// What a server is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where keys, objects and the kubeconfig are kept. Only its owner may read it.
+    pub directory: PathBuf,
+    /// Objects are kept in memory only.
+    pub ephemeral: bool,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// More names and addresses clients may reach it by.
+    pub names: Vec<String>,
+    /// Where the kubeconfig is written.
+    pub kubeconfig: PathBuf,
+    /// What to do about a damaged log.
+    pub damage: OnDamage,
+    /// The version of this program.
+    pub version: &'static str,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// The service, for parts of the same process.
+    pub api: Api,
+    /// The store under it.
+    pub store: Store<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What was found when the store was opened.
+    pub recovery: Recovery,
+}
+
+/// Starts a server; its tasks belong to `tasks`.
+///
+/// # Errors
+/// What is wrong with the directory, the keys, the log or the address.
+pub async fn start(plan: Plan, tasks: &mut Tasks, counters: Counters) -> anyhow::Result<Running> {
+    let clock = tasks.clock().clone();
+    make_private(&plan.directory)?;
+    let pki = Pki::open_or_create(&plan.directory.join("pki"), &plan.names, clock.now())
+        .context("could not open the keys")?;
+    let durability = match plan.ephemeral {
+        true => Durability::Ephemeral,
+        false => Durability::Durable(plan.directory.join("store")),
+    };
+    let mut options = gantry_store::Options::new(durability);
+    options.damage = plan.damage;
+    let opening = tokio::task::spawn_blocking(move || Store::open(&options));
+    let (store, recovery) =
+        opening.await.context("the store's opening ended early")?.context("could not open the store")?;
+    let settings = Settings {
+        address: plan.address.to_string(),
+        version: plan.version.to_owned(),
+        authority: pki.authority().to_owned(),
+    };
+    let api = Api::start(store.clone(), settings, tasks).await?;
+    let certificate = ServerCertificate::new(pki.server())?;
+    let clients = Some(ClientAuthority::new(pki.authority())?);
+    let door = Door::Tls { certificate, clients };
+    let service = service(api.clone(), clock, counters.clone());
+    let options = Options::new(plan.address, door);
+    let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
+    write_kubeconfig(&plan.kubeconfig, address, &pki)?;
+    Ok(Running { api, store, address, recovery })
+}
+
+fn write_kubeconfig(path: &Path, address: SocketAddr, pki: &Pki) -> anyhow::Result<()> {
+    let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host(address) };
+    let url = format!("https://{host}:{}", address.port());
+    let names = gantry_serve::kubeconfig::Names::default();
+    let text =
+        gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names);
+    gantry_serve::files::write_private(path, text.as_bytes())
+        .with_context(|| format!("could not write the kubeconfig {}", path.display()))
+}
+
+fn host(address: SocketAddr) -> String {
+    match address.ip() {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+/// Makes a directory that only its owner can read.
+fn make_private(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    if path.is_dir() {
+        return Ok(());
+    }
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).with_context(|| format!("could not create {}", path.display()))
+}
+
+/// What answers requests from the network: limits first, then who it is, then the API.
+fn service(
+    api: Api,
+    clock: Clock,
+    counters: Counters,
+) -> impl Fn(Request<Incoming>, Arc<Peer>) -> Answer + Clone + Send + Sync + 'static {
+    let limits = Limits::new(Figures::default(), clock, counters, classify);
+    move |request, peer| {
+        let (api, limits) = (api.clone(), limits.clone());
+        Box::pin(async move {
+            let headers = request.headers().clone();
+            let answer = limits.answer(request, |request| answer(api, request, peer)).await;
+            gantry_serve::gzip::compress(answer, &headers)
+        })
+    }
+}
+
+type Answer = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+
+async fn answer(api: Api, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let body: Bytes = match body.read().await {
+        Ok(body) => body,
+        Err(refusal) => return *refusal,
+    };
+    let caller = caller(&parts, &peer);
+    api.handle(Request::from_parts(parts, body), caller).await
+}
+
+/// Who asks; `None` for someone who showed something that is not believed.
+fn caller(parts: &http::request::Parts, peer: &Peer) -> Option<Caller> {
+    if peer.presented_unverified || parts.headers.contains_key(http::header::AUTHORIZATION) {
+        return None;
+    }
+    Some(match &peer.certificate {
+        Some(subject) => Caller::certified(&subject.common_name, &subject.organizations),
+        None => Caller::anonymous(),
+    })
+}
+
+/// What a request counts as.
+fn classify(parts: &http::request::Parts) -> Class {
+    let path = parts.uri.path();
+    let query = parts.uri.query().unwrap_or_default();
+    let watches = path.contains("/watch/")
+        || query.split('&').any(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            name == "watch" && !matches!(value, "0" | "false")
+        });
+    let streams = ["/log", "/exec", "/attach", "/portforward", "/proxy"];
+    if watches || streams.iter().any(|it| path.ends_with(it)) {
+        Class::LongRunning
+    } else if Class::is_exempt(path) {
+        Class::Exempt
+    } else {
+        Class::of_method(&parts.method)
+    }
+}
