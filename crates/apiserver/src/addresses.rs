@@ -40,7 +40,7 @@ impl Addresses {
     /// Takes an address that someone chose; `false` if it is taken or not ours.
     pub(crate) fn take(&self, address: Ipv4Addr) -> bool {
         let number = u32::from(address);
-        let ours = number > self.first + 1 && number < self.first + self.count - 1;
+        let ours = number > self.first && number < self.first + self.count - 1;
         ours && self.state().addresses.insert(number)
     }
 

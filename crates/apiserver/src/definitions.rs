@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gantry_schema::definition;
 use gantry_store::Expect;
 use serde_json::{Value, json};
 
@@ -139,13 +138,18 @@ impl Api {
     /// A definition with the names and conditions it should have; `None` when it has them.
     fn settled(&self, object: &Value, others: &[&Value]) -> Option<Value> {
         let now = seconds(self.now());
-        let names = definition::accept_names(object, others.iter().copied());
+        let names = gantry_schema::accept_names(object, others.iter().copied());
         let mut settled = object.clone();
         settled["status"]["acceptedNames"] = names.accepted;
-        let approval = definition::approval_condition(object);
+        let approval = gantry_schema::approval_condition(object);
         for condition in [Some(names.names_accepted), Some(names.established), approval] {
             let Some(condition) = condition else { continue };
-            keep_transition(object, &mut settled, condition.document(), &now);
+            let status = if condition.status { "True" } else { "False" };
+            let condition = json!({
+                "type": condition.kind, "status": status,
+                "reason": condition.reason, "message": condition.message,
+            });
+            keep_transition(object, &mut settled, condition, &now);
         }
         if settled["status"] == object["status"] {
             return None;

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use gantry_schema::{Invalid, definition};
+use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Entry};
@@ -109,7 +109,7 @@ impl Api {
             self.allocate(object, None, write.dry_run)?;
         }
         if write.resource.space == definitions::SPACE {
-            definition::prepare_definition(object, None);
+            gantry_schema::prepare_definition(object, None);
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl Api {
             self.allocate(new, Some(live), write.dry_run)?;
         }
         if write.resource.space == definitions::SPACE {
-            definition::prepare_definition(new, Some(live));
+            gantry_schema::prepare_definition(new, Some(live));
         }
         Ok(())
     }

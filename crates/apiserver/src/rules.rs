@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use gantry_builtin::convert;
 use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
 use gantry_patch::ownership::{self, ApplyError, Context, OneVersion, UpdateError};
 use gantry_patch::strategic::StrategicError;
 use gantry_patch::{Path, Set};
-use gantry_schema::{Invalid, Schema, definition};
+use gantry_schema::{Invalid, Schema};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -145,7 +146,7 @@ impl Resource {
             Nature::Builtin(builtin) => {
                 builtin.behaviour.default(object);
                 if self.space == crate::definitions::SPACE {
-                    definition::default_definition(object);
+                    gantry_schema::default_definition(object);
                 }
             }
             Nature::Custom(custom) => gantry_schema::default(&custom.schema, object),
@@ -162,8 +163,8 @@ impl Resource {
                 faults.extend(behaviour.validate_create(object));
                 warnings.extend(behaviour.warnings(object, None));
                 if self.space == crate::definitions::SPACE {
-                    faults.extend(definition::validate_definition(object, None));
-                    warnings.extend(definition::definition_warnings(object, None));
+                    faults.extend(gantry_schema::validate_definition(object, None));
+                    warnings.extend(gantry_schema::definition_warnings(object, None));
                 }
             }
             Nature::Custom(custom) => faults.extend(custom.validate(self, object, None, Part::Whole)),
@@ -187,8 +188,8 @@ impl Resource {
                 faults.extend(behaviour.validate_update(new, old, of_kind));
                 warnings.extend(behaviour.warnings(new, Some(old)));
                 if self.space == crate::definitions::SPACE && part == Part::Whole {
-                    faults.extend(definition::validate_definition(new, Some(old)));
-                    warnings.extend(definition::definition_warnings(new, Some(old)));
+                    faults.extend(gantry_schema::validate_definition(new, Some(old)));
+                    warnings.extend(gantry_schema::definition_warnings(new, Some(old)));
                 }
             }
             Nature::Custom(custom) => faults.extend(custom.validate(self, new, Some(old), part)),
@@ -386,7 +387,7 @@ impl Resource {
                 let stored: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
                 match builtin.stored_as {
                     None => stored,
-                    Some(_) => gantry_builtin::convert::to_version(stored, &self.api_version()),
+                    Some(_) => self.viewed(stored),
                 }
             }
             Nature::Custom(custom) => {
@@ -395,14 +396,32 @@ impl Resource {
         }
     }
 
+    /// An object that is stored in another version, in this one.
+    fn viewed(&self, stored: Value) -> Value {
+        let converted = match self.group.as_str() {
+            "events.k8s.io" => convert::event_from_core(stored.clone()),
+            _ => convert::autoscaler_to_v1(stored.clone()),
+        };
+        converted.unwrap_or_else(|fault| {
+            tracing::error!(%fault, kind = self.kind, "an object was not converted");
+            stored
+        })
+    }
+
     /// An object in the version that is stored.
     pub(crate) fn to_storage(&self, object: &Value) -> Value {
         match &self.nature {
             Nature::Builtin(builtin) => match builtin.stored_as {
                 None => object.clone(),
-                Some((group, version)) => {
-                    let version = crate::resource::group_version(group, version);
-                    gantry_builtin::convert::to_version(object.clone(), &version)
+                Some(_) => {
+                    let converted = match self.group.as_str() {
+                        "events.k8s.io" => convert::event_to_core(object.clone()),
+                        _ => convert::autoscaler_to_v2(object.clone()),
+                    };
+                    converted.unwrap_or_else(|fault| {
+                        tracing::error!(%fault, kind = self.kind, "an object was not converted");
+                        object.clone()
+                    })
                 }
             },
             Nature::Custom(custom) => {
