@@ -19,11 +19,12 @@ pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
 }
 
 /// Removes fields that the schema of a part does not know, and answers whether there were any.
+/// Those of embedded metadata do not count.
 pub(crate) fn prune_part(schema: &Schema, value: &mut Value) -> bool {
     let mut found = Found::default();
     let walk = Walk { schema, place: Place::Inside };
     walk.node(schema.root(), value, &Path::ROOT, &mut found);
-    !found.into_paths().is_empty()
+    !found.fields.is_empty()
 }
 
 #[derive(Default)]
@@ -64,7 +65,6 @@ struct Walk<'schema> {
 impl Walk<'_> {
     fn node(self, id: NodeId, value: &mut Value, path: &Path<'_>, found: &mut Found) {
         match (&self.schema.node(id).shape, value) {
-            (Shape::Any, _) => {}
             (Shape::Struct { .. }, Value::Object(map)) => self.structure(id, map, path, found),
             (Shape::Map { values, .. }, Value::Object(map)) => {
                 let walk = self.inside();
@@ -78,7 +78,7 @@ impl Walk<'_> {
                     walk.node(*items, item, &path.index(index), found);
                 }
             }
-            (Shape::Struct { preserve_unknown: true, .. }, _) => {}
+            (Shape::Any | Shape::Struct { preserve_unknown: true, .. }, _) => {}
             // The value has another type than the schema says, so nothing in it is known.
             (
                 Shape::Struct { .. } | Shape::Map { .. } | Shape::List { .. } | Shape::Scalar(_),
