@@ -32,7 +32,7 @@ pub use definition::{
     prepare_definition, validate_definition,
 };
 pub use invalid::{Invalid, Reason};
-pub use prune::prune;
+pub use prune::{prune, prune_as_written};
 pub use read::{ReadError, go_json_error, read_json};
 pub use structural::structural;
 pub use tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};

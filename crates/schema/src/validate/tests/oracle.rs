@@ -48,3 +48,24 @@ fn objects_are_judged_as_a_real_server_judges_them() {
     assert!(differ.is_empty(), "{}", differ.join("\n"));
     assert!(count > 250, "{count}");
 }
+
+/// apiserver.md 9.2, scenario 53.
+#[test]
+fn updates_are_judged_as_a_real_server_judges_them() {
+    let (answers, _) = read_json(include_bytes!("updates.json")).unwrap();
+    let schema = compile(&answers["schema"]).unwrap();
+    let updates = answers["updates"].as_array().unwrap();
+    assert!(updates.len() > 25);
+    for update in updates {
+        let (old, new) = (object(&update["old"]), object(&update["new"]));
+        let mut found: Vec<[String; 3]> = validate(&schema, &new, Some(&old))
+            .into_iter()
+            .map(|it| [it.field, it.reason.word().to_owned(), it.message])
+            .collect();
+        found.sort();
+        let mut expected: Vec<[String; 3]> =
+            serde_json::from_value(update["causes"].clone()).unwrap();
+        expected.sort();
+        assert_eq!(found, expected, "{} to {}", update["old"], update["new"]);
+    }
+}
