@@ -8,6 +8,7 @@ pub mod checks;
 mod compile;
 mod correlate;
 mod default;
+mod definition;
 pub mod format;
 mod go;
 pub mod invalid;
@@ -18,6 +19,7 @@ pub mod pattern;
 mod props;
 mod prune;
 mod read;
+mod structural;
 pub mod tree;
 mod validate;
 mod walk;
@@ -25,9 +27,14 @@ mod walk;
 pub use checks::{Checks, Clause, Kind, Rule};
 pub use compile::{CompileError, compile, object_meta};
 pub use default::default;
+pub use definition::{
+    Condition, Names, accept_names, approval_condition, default_definition, definition_warnings,
+    prepare_definition, validate_definition,
+};
 pub use invalid::{Invalid, Reason};
-pub use prune::prune;
+pub use prune::{prune, prune_as_written};
 pub use read::{ReadError, go_json_error, read_json};
+pub use structural::structural;
 pub use tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
 pub use validate::{
     blocked, blocks_rules, validate, validate_embedded, validate_lists, validate_status,

@@ -93,12 +93,26 @@ fn owners(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>)
                 let message = format!(
                     "Invalid value: {}: Only one reference can have Controller set to true. Found \
                      \"true\" in references for {first} and {name}",
-                    go::json(&Value::Array(owners.clone()))
+                    shown(owners)
                 );
                 faults.push(Invalid::new(field, Reason::Invalid, message));
             }
         }
     }
+}
+
+/// References in the order of upstream's own fields.
+fn shown(owners: &[Value]) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let entry = |owner: &Value, name: &str| {
+        owner.get(name).map(|value| format!("{}:{}", go::quote(name), go::json(value)))
+    };
+    let owner = |owner: &Value| {
+        let entries: Vec<_> = fields.iter().filter_map(|name| entry(owner, name)).collect();
+        format!("{{{}}}", entries.join(","))
+    };
+    let owners: Vec<_> = owners.iter().map(owner).collect();
+    format!("[{}]", owners.join(","))
 }
 
 fn finalizers(metadata: &Map<String, Value>, field: &str, faults: &mut Vec<Invalid>) {

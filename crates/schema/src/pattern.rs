@@ -58,12 +58,30 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// The last line of the engine's report is the reason; the ones before it draw the pattern.
+/// Go's words for what the engine reports; it does not point at the same letters, so most of them
+/// are followed by the whole pattern.
 fn explain(error: &regex::Error, text: &str) -> String {
     let report = error.to_string();
     let reason = report.lines().next_back().unwrap_or_default();
     let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-    format!("{reason}: `{text}`")
+    let (words, part) = match reason {
+        "unclosed character class" => ("missing closing ]", text.rfind('[').unwrap_or_default()),
+        "unclosed group" => ("missing closing )", 0),
+        "unopened group" => ("unexpected )", 0),
+        "repetition operator missing expression" => ("missing argument to repetition operator", 0),
+        "incomplete escape sequence, reached end of pattern prematurely" => {
+            ("trailing backslash at end of expression", text.len())
+        }
+        "unrecognized escape sequence" => ("invalid escape sequence", 0),
+        "invalid repetition count range, the start must be <= the end" => {
+            ("invalid repeat count", 0)
+        }
+        _ if matches!(error, regex::Error::CompiledTooBig(_)) => {
+            return "expression too large".to_owned();
+        }
+        _ => (reason, 0),
+    };
+    format!("{words}: `{}`", &text[part..])
 }
 
 /// Rewrites what the two engines read differently: classes like `\d` know only ASCII in Go, braces
@@ -264,6 +282,6 @@ mod tests {
             assert!(Pattern::new(text).is_err(), "{text}");
         }
         let error = Pattern::new("[a").unwrap_err().to_string();
-        assert!(error.starts_with("error parsing regexp: "), "{error}");
+        assert_eq!(error, "error parsing regexp: missing closing ]: `[a`");
     }
 }

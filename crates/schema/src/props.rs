@@ -183,9 +183,4 @@ impl<'schema> Props<'schema> {
     pub(crate) fn members(self) -> impl Iterator<Item = &'schema str> {
         self.raw.keys().map(String::as_str)
     }
-
-    /// The members as they stand.
-    pub(crate) fn raw(self) -> &'schema Map<String, Value> {
-        self.raw
-    }
 }

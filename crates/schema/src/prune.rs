@@ -12,37 +12,38 @@ use crate::tree::{NodeId, Schema, Shape};
 /// Nothing is removed where unknown fields are preserved, but declared fields in there are again
 /// pruned. `null` in known fields of metadata is taken for absence.
 pub fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
-    let mut found = Found::default();
-    let walk = Walk { schema, place: Place::Object };
-    walk.node(schema.root(), object, &Path::ROOT, &mut found);
-    found.into_paths()
+    let mut found = walk(schema, object, Place::Object);
+    found.sort_unstable();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// As [`prune`], but the paths come in the order the fields were written, which is how those of
+/// built-in kinds are told.
+pub fn prune_as_written(schema: &Schema, object: &mut Value) -> Vec<String> {
+    walk(schema, object, Place::Object).into_iter().map(|(_, path)| path).collect()
 }
 
 /// Removes fields that the schema of a part does not know, and answers whether there were any.
+/// Those of embedded metadata do not count.
 pub(crate) fn prune_part(schema: &Schema, value: &mut Value) -> bool {
-    let mut found = Found::default();
-    let walk = Walk { schema, place: Place::Inside };
-    walk.node(schema.root(), value, &Path::ROOT, &mut found);
-    !found.into_paths().is_empty()
+    walk(schema, value, Place::Inside).iter().any(|(part, _)| *part == Part::Field)
 }
 
-#[derive(Default)]
-struct Found {
-    metadata: Vec<String>,
-    fields: Vec<String>,
-    embedded: Vec<String>,
+/// The paths of unknown fields, with the part they are told in.
+type Found = Vec<(Part, String)>;
+
+/// The parts in which unknown fields are told, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Metadata,
+    Field,
+    EmbeddedMetadata,
 }
 
-impl Found {
-    fn into_paths(self) -> Vec<String> {
-        let Self { mut metadata, mut fields, mut embedded } = self;
-        metadata.sort_unstable();
-        fields.sort_unstable();
-        embedded.sort_unstable();
-        metadata.append(&mut fields);
-        metadata.append(&mut embedded);
-        metadata
-    }
+fn walk(schema: &Schema, value: &mut Value, place: Place) -> Found {
+    let mut found = Found::new();
+    Walk { schema, place }.node(schema.root(), value, &Path::ROOT, &mut found);
+    found
 }
 
 /// Where a walk is, which decides how unknown fields are told.
@@ -64,7 +65,6 @@ struct Walk<'schema> {
 impl Walk<'_> {
     fn node(self, id: NodeId, value: &mut Value, path: &Path<'_>, found: &mut Found) {
         match (&self.schema.node(id).shape, value) {
-            (Shape::Any, _) => {}
             (Shape::Struct { .. }, Value::Object(map)) => self.structure(id, map, path, found),
             (Shape::Map { values, .. }, Value::Object(map)) => {
                 let walk = self.inside();
@@ -78,7 +78,7 @@ impl Walk<'_> {
                     walk.node(*items, item, &path.index(index), found);
                 }
             }
-            (Shape::Struct { preserve_unknown: true, .. }, _) => {}
+            (Shape::Any | Shape::Struct { preserve_unknown: true, .. }, _) => {}
             // The value has another type than the schema says, so nothing in it is known.
             (
                 Shape::Struct { .. } | Shape::Map { .. } | Shape::List { .. } | Shape::Scalar(_),
@@ -157,10 +157,36 @@ impl Walk<'_> {
     }
 
     fn tell(self, path: &Path<'_>, found: &mut Found) {
-        match self.place {
-            Place::Object | Place::Inside => found.fields.push(path.in_warning()),
-            Place::Metadata => found.metadata.push(path.in_warning()),
-            Place::EmbeddedMetadata => found.embedded.push(path.in_cause()),
-        }
+        found.push(match self.place {
+            Place::Object | Place::Inside => (Part::Field, path.in_warning()),
+            Place::Metadata => (Part::Metadata, path.in_warning()),
+            Place::EmbeddedMetadata => (Part::EmbeddedMetadata, path.in_cause()),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::compile;
+
+    #[test]
+    fn paths_come_by_part_or_as_written() {
+        let schema = compile(&json!({ "type": "object", "properties": {
+            "spec": { "type": "object", "properties": { "a": { "type": "string" } } },
+        } }))
+        .unwrap();
+        let object = json!({
+            "spec": { "z": 1, "a": "x", "b": 2 }, "metadata": { "foo": 1, "name": "n", "uid": null },
+            "bar": 2,
+        });
+        let (mut one, mut other) = (object.clone(), object);
+        assert_eq!(prune(&schema, &mut one), ["metadata.foo", "bar", "spec.b", "spec.z"]);
+        let written = prune_as_written(&schema, &mut other);
+        assert_eq!(written, ["spec.z", "spec.b", "metadata.foo", "bar"]);
+        assert_eq!(one, json!({ "spec": { "a": "x" }, "metadata": { "name": "n" } }));
+        assert_eq!(one, other);
     }
 }

@@ -1,6 +1,7 @@
 //! Whether an object is what its schema says.
 
 mod embedded;
+mod kinds;
 mod lists;
 mod number;
 mod values;
@@ -14,6 +15,9 @@ use crate::path::Path;
 use crate::tree::Schema;
 
 pub use embedded::validate_embedded;
+pub(crate) use embedded::{
+    resource as validate_embedded_resource, validate_part as validate_embedded_part,
+};
 pub use lists::validate_lists;
 
 /// Checks an object against its schema: values, embedded objects, uniqueness in lists, in this

@@ -172,3 +172,6 @@ fn by_name(map: &Map<String, Value>) -> Vec<(&String, &Value)> {
     entries.sort_unstable_by_key(|(key, _)| *key);
     entries
 }
+
+#[cfg(test)]
+mod tests;

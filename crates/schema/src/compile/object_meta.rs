@@ -58,10 +58,13 @@ pub(super) fn fields(builder: &mut Builder) -> BTreeMap<Box<str>, Field> {
         ("selfLink", text),
         ("uid", text),
     ]);
-    let merge = MergeStrategy { merge: true, ..MergeStrategy::default() };
-    let by_uid = MergeStrategy { merge_key: Some("uid".into()), ..merge.clone() };
-    fields.insert("finalizers".into(), Field { node: finalizers, merge });
-    fields.insert("ownerReferences".into(), Field { node: references, merge: by_uid });
+    for (name, node, key) in
+        [("finalizers", finalizers, None), ("ownerReferences", references, Some("uid"))]
+    {
+        let merge_key = key.map(Into::into);
+        let merge = MergeStrategy { merge: true, merge_key, ..MergeStrategy::default() };
+        fields.insert(name.into(), Field { node, merge });
+    }
     fields
 }
 

@@ -65,9 +65,13 @@ pub(super) fn is_mac(text: &str) -> bool {
     matches!(digits / 2, 6 | 8 | 20)
 }
 
-/// An address, alone or in angle brackets after a name.
+/// An address, alone or in angle brackets after a name. A comment may follow.
 pub(super) fn is_email(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
+    let text = match text.strip_suffix(')').and_then(|text| text.rsplit_once('(')) {
+        Some((address, _)) => address.trim_end_matches([' ', '\t']),
+        None => text,
+    };
     if is_address(text) {
         return true;
     }

@@ -1,6 +1,7 @@
 //! Uniqueness in lists of type set and map.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use serde_json::{Map, Value};
 
@@ -85,10 +86,23 @@ fn map(list: &[Value], keys: &[Box<str>], path: &Path<'_>, faults: &mut Vec<Inva
         faults.push(Invalid::new(path.index(index).in_cause(), Reason::Invalid, message));
         return;
     }
-    let identities: Vec<Value> = list.iter().map(|item| identity(item, keys)).collect();
-    for index in repeated(&identities) {
-        faults.push(duplicate(path, index, &identities[index]));
+    // Nearly all maps are keyed by one text, and it is worth not to copy it.
+    let names = match keys {
+        [key] => all_texts(list.iter().map(|item| item.get(&**key))),
+        _ => None,
+    };
+    let repeated = match names {
+        Some(names) => second(names),
+        None => repeated(&list.iter().map(|item| identity(item, keys)).collect::<Vec<_>>()),
+    };
+    for index in repeated {
+        faults.push(duplicate(path, index, &identity(&list[index], keys)));
     }
+}
+
+/// The values as texts, if all of them are.
+fn all_texts<'list>(values: impl Iterator<Item = Option<&'list Value>>) -> Option<Vec<&'list str>> {
+    values.map(|value| value?.as_str()).collect()
 }
 
 /// The keys of an element, without those it does not have.
@@ -107,12 +121,20 @@ fn repeated(list: &[Value]) -> Vec<usize> {
     if list.len() < 2 {
         return Vec::new();
     }
-    let mut seen: HashMap<String, usize> = HashMap::with_capacity(list.len());
+    if let Some(texts) = all_texts(list.iter().map(Some)) {
+        return second(texts);
+    }
+    // A float is never the same element as a whole number.
+    let mark = |value: &Value| if value.is_f64() { "~" } else { "" };
+    second(list.iter().map(|value| format!("{}{}", mark(value), go::json(value))))
+}
+
+/// The places at which something is for the second time.
+fn second<T: Eq + Hash>(values: impl IntoIterator<Item = T>) -> Vec<usize> {
+    let mut seen: HashMap<T, usize> = HashMap::new();
     let mut second = Vec::new();
-    for (index, value) in list.iter().enumerate() {
-        // A float is never the same element as a whole number.
-        let mark = if value.is_f64() { "~" } else { "" };
-        let times = seen.entry(format!("{mark}{}", go::json(value))).or_insert(0);
+    for (index, value) in values.into_iter().enumerate() {
+        let times = seen.entry(value).or_insert(0);
         *times += 1;
         if *times == 2 {
             second.push(index);

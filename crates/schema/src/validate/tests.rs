@@ -1,5 +1,7 @@
 //! Words as a real server says them.
 
+mod oracle;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,0 +1,104 @@
+//! Whether a schema may stand in a definition.
+
+mod defaults;
+mod field_path;
+mod invariants;
+mod openapi;
+
+use serde_json::Value;
+
+use crate::compile::compile_node;
+use crate::go;
+use crate::invalid::{Invalid, Reason};
+use crate::props::{Additional, Items, Props};
+
+pub(crate) use field_path::valid_field_path;
+
+/// Checks that a schema is structural: every value has a known type, clauses only restrict what is
+/// declared, defaults fit, and lists are keyed by what their elements have.
+///
+/// `field` is where the schema stands: `spec.validation.openAPIV3Schema` if all versions of the
+/// definition share it, else `spec.versions[0].schema.openAPIV3Schema`. Rules are checked as far as
+/// they are text; whether their expressions compile, and what they cost, is asked elsewhere and only
+/// of schemas without faults.
+#[must_use]
+pub fn structural(schema: &Value, field: &str) -> Vec<Invalid> {
+    let Some(props) = Props::of(schema) else { return Vec::new() };
+    let mut faults = Vec::new();
+    if props.flag("nullable") {
+        let field = format!("{field}.nullable");
+        faults.push(Invalid::forbidden(field, "nullable cannot be true at the root"));
+    }
+    let unusable = unusable(props);
+    if unusable.is_none() {
+        let structure = invariants::faults(props, field);
+        if structure.is_empty() {
+            faults.append(&mut defaults::faults(props, field));
+        } else {
+            faults.extend(structure);
+        }
+    }
+    faults.append(&mut openapi::faults(props, field));
+    if !faults.is_empty() {
+        return faults;
+    }
+    if let Some(reason) = unusable {
+        let message = format!("Invalid value: \"\": {reason}");
+        faults.push(Invalid::new(field, Reason::Invalid, message));
+    } else if let Err(error) = compile_node(props, true) {
+        let above = field.rsplit_once('.').map_or(field, |(above, _)| above);
+        let message = format!("Invalid value: \"\": error building validator: {error}");
+        faults.push(Invalid::new(above, Reason::Invalid, message));
+    }
+    faults
+}
+
+/// Why nothing can be said about the structure of a schema. These are also faults by themselves, so
+/// this is told only if nothing else is.
+pub(crate) fn unusable(props: Props<'_>) -> Option<String> {
+    let unsupported = ["id", "$schema", "$ref", "patternProperties", "dependencies", "definitions"];
+    let name = unsupported.into_iter().find(|name| props.says(name));
+    let name = name.or_else(|| props.get("additionalItems").map(|_| "additionalItems"));
+    if let Some(name) = name {
+        let name = if name == "$schema" { "schema" } else { name };
+        return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if props.optional_flag("x-kubernetes-preserve-unknown-fields") == Some(false) {
+        let reason =
+            "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined";
+        return Some(reason.to_owned());
+    }
+    if let Items::Each(_) = props.items() {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
+    }
+    parts(props).into_iter().find_map(unusable)
+}
+
+/// All schemas directly inside a schema.
+pub(crate) fn parts(props: Props<'_>) -> Vec<Props<'_>> {
+    let mut parts = Vec::new();
+    match props.items() {
+        Items::Schema(item) => parts.push(item),
+        Items::Each(mut items) => parts.append(&mut items),
+        Items::Absent => {}
+    }
+    for name in ["allOf", "anyOf", "oneOf"] {
+        parts.append(&mut props.schemas(name));
+    }
+    parts.extend(props.schema("not"));
+    parts.extend(props.properties().into_values());
+    if let Additional::Schema(schema) = props.additional() {
+        parts.push(schema);
+    }
+    for name in ["patternProperties", "definitions", "dependencies"] {
+        parts.extend(props.table(name).into_values());
+    }
+    parts.extend(props.schema("additionalItems"));
+    parts
+}
+
+/// A fault with a value that is shown as Go shows it.
+fn invalid(field: String, value: &Value, detail: &str) -> Invalid {
+    let message = format!("Invalid value: {}: {detail}", go::print(value));
+    Invalid::new(field, Reason::Invalid, message)
+}

@@ -1,0 +1,111 @@
+//! Whether defaults are values of the fields they are for.
+
+use serde_json::{Map, Value, json};
+
+use super::invalid;
+use crate::compile::compile_node;
+use crate::go;
+use crate::invalid::{Invalid, Reason};
+use crate::props::Props;
+use crate::prune::prune_part;
+use crate::validate::{validate_embedded_part, validate_embedded_resource, validate_part};
+
+/// The faults in the defaults of a structural schema.
+pub(super) fn faults(props: Props<'_>, field: &str) -> Vec<Invalid> {
+    let mut faults = Vec::new();
+    node(props, field, &Around::Object { is_root: true }, &mut faults);
+    faults
+}
+
+/// What is around a node.
+#[derive(Clone)]
+enum Around {
+    /// The node is an object, or a part of one that is not its metadata.
+    Object { is_root: bool },
+    /// The node is in the metadata of an object, this far in.
+    Metadata(Vec<Step>),
+}
+
+#[derive(Clone)]
+enum Step {
+    Field(String),
+    Item,
+}
+
+impl Around {
+    fn part(&self, step: Step) -> Self {
+        match self {
+            Self::Object { .. } => Self::Object { is_root: false },
+            Self::Metadata(steps) => Self::Metadata(steps.iter().cloned().chain([step]).collect()),
+        }
+    }
+}
+
+fn node(props: Props<'_>, field: &str, around: &Around, faults: &mut Vec<Invalid>) {
+    let is_root = matches!(around, Around::Object { is_root: true });
+    let is_resource = is_root || props.is_embedded();
+    let around = if is_resource { &Around::Object { is_root } } else { around };
+    if let Some(default) = props.default_value() {
+        check(props, default, &format!("{field}.default"), around, faults);
+    }
+    if let Some(item) = props.item() {
+        node(item, &format!("{field}.items"), &around.part(Step::Item), faults);
+    }
+    for (name, schema) in props.properties() {
+        let around = match name {
+            "metadata" | "apiVersion" | "kind" if is_resource => {
+                Around::Metadata(vec![Step::Field(name.to_owned())])
+            }
+            _ => around.part(Step::Field(name.to_owned())),
+        };
+        node(schema, &format!("{field}.properties[{name}]"), &around, faults);
+    }
+}
+
+fn check(
+    props: Props<'_>,
+    default: &Value,
+    field: &str,
+    around: &Around,
+    faults: &mut Vec<Invalid>,
+) {
+    // Patterns were looked at with the structure, so that this does not fail.
+    let Ok(schema) = compile_node(props, false) else { return };
+    let mut found = match around {
+        Around::Metadata(steps) => in_metadata(default, steps, field),
+        Around::Object { .. } => {
+            let mut pruned = default.clone();
+            if prune_part(&schema, &mut pruned) {
+                faults.push(invalid(field.to_owned(), default, "must not have unknown fields"));
+            }
+            validate_embedded_part(&schema, default, field)
+        }
+    };
+    if found.is_empty() {
+        found = validate_part(&schema, schema.root(), default, None, field);
+    }
+    faults.append(&mut found);
+}
+
+/// Checks a default inside metadata by the object that it would make.
+fn in_metadata(default: &Value, steps: &[Step], field: &str) -> Vec<Invalid> {
+    let object = steps.iter().rev().fold(default.clone(), |value, step| match step {
+        Step::Field(name) => Map::from_iter([(name.clone(), value)]).into(),
+        Step::Item => json!([value]),
+    });
+    let mut object = object.as_object().cloned().unwrap_or_default();
+    for (name, value) in [("kind", "Validation"), ("apiVersion", "validation/v1")] {
+        object.entry(name).or_insert_with(|| value.into());
+    }
+    let mut wrong = Vec::new();
+    validate_embedded_resource(&object, "", &mut wrong);
+    let texts: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    let text = match texts.as_slice() {
+        [] => return Vec::new(),
+        [text] => text.clone(),
+        texts => format!("[{}]", texts.join(", ")),
+    };
+    let message =
+        format!("Invalid value: {}: must result in valid metadata: {text}", go::print(default));
+    vec![Invalid::new(field, Reason::Invalid, message)]
+}
