@@ -1,0 +1,248 @@
+//! Which resources there are, under which names, and what may be done with them.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::data;
+use crate::types::{TypeId, kind_type};
+
+/// One API group with its versions, the preferred one first.
+#[derive(Debug)]
+pub struct Group {
+    /// Its name; empty for the core group.
+    pub name: &'static str,
+    /// Its versions in the order of preference.
+    pub versions: Vec<Version>,
+}
+
+/// One version of a group.
+#[derive(Debug)]
+pub struct Version {
+    /// Its name, as in `v1`.
+    pub name: &'static str,
+    /// What it serves, in the order of discovery.
+    pub resources: Vec<Resource>,
+}
+
+/// A collection of objects and how clients may speak of it.
+#[derive(Debug)]
+pub struct Resource {
+    /// The group; empty for the core group.
+    pub group: &'static str,
+    /// The version.
+    pub version: &'static str,
+    /// The name in paths.
+    pub plural: String,
+    /// The name of one.
+    pub singular: String,
+    /// The kind of its objects.
+    pub kind: String,
+    /// The kind of its lists; empty if it is never listed.
+    pub list_kind: String,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Names for people in a hurry.
+    pub short_names: Vec<String>,
+    /// Names of sets of resources it belongs to.
+    pub categories: Vec<String>,
+    /// What may be done, in the order of discovery.
+    pub verbs: Vec<String>,
+    /// What hangs below its objects, in the order of discovery.
+    pub subresources: Vec<Subresource>,
+    /// By which clients notice that objects are stored in another version.
+    pub storage_version_hash: Option<String>,
+    /// The type of its objects.
+    pub type_id: TypeId,
+    /// The group and version of the resource of the same name whose objects these are. Only events
+    pub stored_as: (&'static str, &'static str),
+}
+
+/// Something that hangs below each object.
+#[derive(Debug)]
+pub struct Subresource {
+    /// Its name, as in `status`.
+    pub name: String,
+    /// The group of its kind; empty, as the version, when it is the group of the resource.
+    pub group: String,
+    /// The version of its kind.
+    pub version: String,
+    /// Its kind.
+    pub kind: String,
+    /// What may be done, in the order of discovery.
+    pub verbs: Vec<String>,
+    /// The type of its kind. Kinds that are never sent as a body may have none.
+    pub type_id: Option<TypeId>,
+}
+
+/// The groups that are Kubernetes' own, the core group first, in the order of discovery.
+#[must_use]
+pub fn groups() -> &'static [Group] {
+    &REGISTRY.groups
+}
+
+/// The resource with that group, version and plural name.
+#[must_use]
+pub fn resource(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+    let places = REGISTRY.places.get(plural)?;
+    let mut found = places.iter().map(|(group, version, resource)| {
+        &REGISTRY.groups[*group].versions[*version].resources[*resource]
+    });
+    found.find(|resource| resource.group == group && resource.version == version)
+}
+
+struct Registry {
+    groups: Vec<Group>,
+    places: HashMap<&'static str, Vec<(usize, usize, usize)>>,
+}
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let groups = load(&FILE);
+    let mut places: HashMap<_, Vec<_>> = HashMap::new();
+    for (g, group) in FILE.groups().enumerate() {
+        for (v, version) in group.versions.iter().enumerate() {
+            for (r, resource) in version.resources.iter().enumerate() {
+                places.entry(resource.resource.as_str()).or_default().push((g, v, r));
+            }
+        }
+    }
+    Registry { groups, places }
+});
+
+static FILE: LazyLock<File> = LazyLock::new(|| data::parse(data::DISCOVERY));
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(rename = "/api")]
+    core: FileList,
+    #[serde(rename = "/apis")]
+    named: FileList,
+    hashes: HashMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct FileList {
+    items: Vec<FileGroup>,
+}
+
+#[derive(Deserialize)]
+struct FileGroup {
+    metadata: FileMeta,
+    versions: Vec<FileVersion>,
+}
+
+#[derive(Deserialize)]
+struct FileMeta {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct FileVersion {
+    version: String,
+    resources: Vec<FileResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileResource {
+    resource: String,
+    response_kind: FileKind,
+    scope: String,
+    singular_resource: String,
+    verbs: Vec<String>,
+    #[serde(default)]
+    short_names: Vec<String>,
+    #[serde(default)]
+    categories: Vec<String>,
+    #[serde(default)]
+    subresources: Vec<FileSubresource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FileSubresource {
+    subresource: String,
+    response_kind: FileKind,
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct FileKind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl File {
+    fn groups(&self) -> impl Iterator<Item = &FileGroup> {
+        self.core.items.iter().chain(&self.named.items)
+    }
+}
+
+fn load(file: &'static File) -> Vec<Group> {
+    let versions = |group: &'static FileGroup| {
+        group.versions.iter().map(|version| {
+            let resources = version.resources.iter();
+            let resources = resources.map(|resource| {
+                load_resource(file, &group.metadata.name, &version.version, resource)
+            });
+            Version { name: &version.version, resources: resources.collect() }
+        })
+    };
+    file.groups()
+        .map(|group| Group { name: &group.metadata.name, versions: versions(group).collect() })
+        .collect()
+}
+
+fn load_resource(
+    file: &'static File,
+    group: &'static str,
+    version: &'static str,
+    resource: &'static FileResource,
+) -> Resource {
+    let kind = resource.response_kind.kind.clone();
+    let path = if group.is_empty() {
+        format!("api/{version}/{}", resource.resource)
+    } else {
+        format!("apis/{group}/{version}/{}", resource.resource)
+    };
+    let list_kind = format!("{kind}List");
+    let is_listed = kind_type(group, version, &list_kind).is_some();
+    let subresources = resource.subresources.iter().map(|sub| {
+        let FileKind { group: of_group, version: of_version, kind } = &sub.response_kind;
+        // Both are empty when they are those of the resource itself.
+        let (in_group, in_version) =
+            if of_version.is_empty() { (group, version) } else { (&**of_group, &**of_version) };
+        Subresource {
+            name: sub.subresource.clone(),
+            group: of_group.clone(),
+            version: of_version.clone(),
+            kind: kind.clone(),
+            verbs: sub.verbs.clone(),
+            type_id: kind_type(in_group, in_version, kind),
+        }
+    });
+    Resource {
+        group,
+        version,
+        plural: resource.resource.clone(),
+        singular: resource.singular_resource.clone(),
+        list_kind: if is_listed { list_kind } else { String::new() },
+        namespaced: resource.scope == "Namespaced",
+        short_names: resource.short_names.clone(),
+        categories: resource.categories.clone(),
+        verbs: resource.verbs.clone(),
+        subresources: subresources.collect(),
+        storage_version_hash: file.hashes.get(&path).cloned(),
+        type_id: kind_type(group, version, &kind)
+            .expect("the generator writes the types of all resources it writes"),
+        stored_as: match (group, resource.resource.as_str()) {
+            ("events.k8s.io", "events") => ("", "v1"),
+            ("autoscaling", "horizontalpodautoscalers") => ("autoscaling", "v2"),
+            _ => (group, version),
+        },
+        kind,
+    }
+}
