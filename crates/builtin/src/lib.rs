@@ -5,6 +5,7 @@
 //! with it.
 
 mod base64;
+pub mod convert;
 mod data;
 pub mod discovery;
 pub mod openapi;

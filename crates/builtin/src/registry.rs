@@ -56,6 +56,7 @@ pub struct Resource {
     /// The type of its objects.
     pub type_id: TypeId,
     /// The group and version of the resource of the same name whose objects these are. Only events
+    /// and autoscalers are seen through two groups or versions, see [`convert`](crate::convert).
     pub stored_as: (&'static str, &'static str),
 }
 
@@ -244,5 +245,75 @@ fn load_resource(
             _ => (group, version),
         },
         kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_found_by_group_version_and_name() {
+        let deployments = resource("apps", "v1", "deployments").unwrap();
+        assert_eq!(deployments.kind, "Deployment");
+        assert_eq!(deployments.list_kind, "DeploymentList");
+        assert_eq!(deployments.type_id.name(), "io.k8s.api.apps.v1.Deployment");
+        assert_eq!(deployments.short_names, ["deploy"]);
+        assert!(deployments.namespaced);
+        let scale = deployments.subresources.iter().find(|sub| sub.name == "scale").unwrap();
+        assert_eq!(scale.type_id.map(TypeId::name), Some("io.k8s.api.autoscaling.v1.Scale"));
+        assert!(resource("apps", "v2", "deployments").is_none());
+        assert!(resource("", "v1", "deployments").is_none());
+        assert_eq!(
+            resource("", "v1", "pods").unwrap().storage_version_hash.as_deref(),
+            Some("xPOwRZ+Yhw8=")
+        );
+    }
+
+    #[test]
+    fn whatever_is_listed_has_a_kind_for_lists() {
+        let versions = groups().iter().flat_map(|group| &group.versions);
+        for resource in versions.flat_map(|version| &version.resources) {
+            let is_listed = resource.verbs.iter().any(|verb| verb == "list");
+            assert_eq!(is_listed, !resource.list_kind.is_empty(), "{}", resource.plural);
+            for sub in &resource.subresources {
+                assert!(sub.type_id.is_some(), "{}/{}", resource.plural, sub.name);
+            }
+        }
+    }
+
+    #[test]
+    fn two_views_are_stored_as_one() {
+        let table = [
+            ("events.k8s.io", "v1", "events", ("", "v1")),
+            ("", "v1", "events", ("", "v1")),
+            ("autoscaling", "v1", "horizontalpodautoscalers", ("autoscaling", "v2")),
+            ("autoscaling", "v2", "horizontalpodautoscalers", ("autoscaling", "v2")),
+            ("", "v1", "pods", ("", "v1")),
+        ];
+        for (group, version, plural, expected) in table {
+            assert_eq!(resource(group, version, plural).unwrap().stored_as, expected, "{plural}");
+        }
+    }
+
+    /// apiserver.md 1.8.
+    #[test]
+    fn groups_come_in_the_order_of_discovery() {
+        let names: Vec<&str> = groups().iter().map(|group| group.name).collect();
+        assert_eq!(
+            &names[..6],
+            [
+                "",
+                "apiregistration.k8s.io",
+                "apps",
+                "events.k8s.io",
+                "authentication.k8s.io",
+                "authorization.k8s.io"
+            ]
+        );
+        assert_eq!(names.len(), 21);
+        let autoscaling = groups().iter().find(|group| group.name == "autoscaling").unwrap();
+        let versions: Vec<&str> = autoscaling.versions.iter().map(|version| version.name).collect();
+        assert_eq!(versions, ["v2", "v1"]);
     }
 }

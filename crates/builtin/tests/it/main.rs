@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 mod reading;
 mod schemas;
 mod served;
+mod views;
 mod wire;
 
 /// Opens a golden file.

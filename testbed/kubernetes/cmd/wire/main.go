@@ -4,7 +4,8 @@
 //
 // wire.json.gz holds objects in the wire format next to their JSON: hand-made ones for what is
 // special, and one filled with random values for every kind. read.json.gz holds JSON texts next to
-// what the typed decoder makes of them. quantity/golden.txt holds amounts.
+// what the typed decoder makes of them, convert.json.gz objects that two versions show differently.
+// quantity/golden.txt holds amounts.
 package main
 
 import (
@@ -59,6 +60,7 @@ func main() {
 	must(os.MkdirAll(golden, 0o755))
 	write(filepath.Join(golden, "wire.json.gz"), map[string]any{"special": specials(), "every": every()})
 	write(filepath.Join(golden, "read.json.gz"), reads())
+	write(filepath.Join(golden, "convert.json.gz"), views(filler()))
 	must(os.WriteFile(filepath.Join(os.Args[1], "src", "quantity", "golden.txt"), []byte(quantities()), 0o644))
 }
 
@@ -158,12 +160,12 @@ func specials() map[string]pair {
 	return pairs
 }
 
-// every fills one object of every kind.
-func every() []pair {
+// filler fills objects with values that survive a round trip, always the same ones.
+func filler() *randfill.Filler {
 	random := rand.New(rand.NewSource(1))
 	count := 0
 	word := func() string { count++; return fmt.Sprintf("w%d", count%97) }
-	filler := randfill.NewWithSeed(1).NilChance(0.5).NumElements(1, 2).MaxDepth(14).Funcs(
+	return randfill.NewWithSeed(1).NilChance(0.5).NumElements(1, 2).MaxDepth(14).Funcs(
 		func(s *string, c randfill.Continue) { *s = word() },
 		func(t *metav1.Time, c randfill.Continue) { t.Time = time.Unix(random.Int63n(1<<33), 0) },
 		func(t *metav1.MicroTime, c randfill.Continue) {
@@ -190,6 +192,11 @@ func every() []pair {
 		func(f *float64, c randfill.Continue) { *f = float64(random.Intn(1000)) / 8 },
 		func(b *[]byte, c randfill.Continue) { *b = []byte(word()) },
 	)
+}
+
+// every fills one object of every kind.
+func every() []pair {
+	filler := filler()
 	var kinds []schema.GroupVersionKind
 	for kind, t := range scheme.Scheme.AllKnownTypes() {
 		listed := strings.HasSuffix(kind.Kind, "List") || strings.HasSuffix(kind.Kind, "Options") || strings.HasPrefix(kind.Kind, "API") && kind.Kind != "APIService"
