@@ -1,7 +1,7 @@
 //! Objects that two versions show differently: events, and autoscalers.
 //!
 //! They are stored in one form, see [`Resource::stored_as`](crate::Resource::stored_as), and
-//! converted for whoever asks for the other. Objects come and go as [`read`](crate::read) gives
+//! converted for whoever asks for the other. Objects come and go as [`read`](crate::read()) gives
 //! them.
 
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 //!
 //! Clients generated from Kubernetes' types send it, and only send it. The messages mirror the Go
 //! structs: a field that is no pointer is sent even when it is zero, one that is a pointer only when
-//! it is set. [`read`](crate::read) knows which is which and drops what says nothing.
+//! it is set. [`read`](crate::read()) knows which is which and drops what says nothing.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ pub struct Decoded {
     pub api_version: String,
     /// Its kind.
     pub kind: String,
-    /// The object, as [`read`](crate::read) gives it.
+    /// The object, as [`read`](crate::read()) gives it.
     pub value: Value,
 }
 

@@ -86,10 +86,10 @@ pub(super) fn to_v2(mut autoscaler: Entries) -> Entries {
         .and_then(|metrics| new_list(&metrics, "MetricSpec", |metric| new_metric(metric, &SPEC)))
         .unwrap_or_default();
     if let Some(utilization) = spec.remove("targetCPUUtilizationPercentage").filter(is_some) {
-        metrics.push(cpu_metric("target", "Utilization", utilization));
+        metrics.push(cpu_metric(&utilization));
     }
     if metrics.is_empty() {
-        metrics.push(cpu_metric("target", "Utilization", Value::from(DEFAULT_UTILIZATION)));
+        metrics.push(cpu_metric(&Value::from(DEFAULT_UTILIZATION)));
     }
     spec.insert("metrics".to_owned(), Value::Array(metrics));
     if let Some(behavior) = kept(BEHAVIOR).and_then(|behavior| new_behavior(&behavior)) {
@@ -101,7 +101,7 @@ pub(super) fn to_v2(mut autoscaler: Entries) -> Entries {
         .and_then(|metrics| {
             new_list(&metrics, "MetricStatus", |metric| new_metric(metric, &STATUS))
         })
-        .or_else(|| Some(vec![cpu_status(utilization?)]));
+        .or_else(|| Some(vec![cpu_status(&utilization?)]));
     if let Some(current) = current {
         status.insert("currentMetrics".to_owned(), Value::Array(current));
     }
@@ -125,13 +125,14 @@ fn is_cpu(metric: &Value) -> bool {
     metric["type"] == "Resource" && metric["resource"]["name"] == "cpu"
 }
 
-fn cpu_metric(field: &str, kind: &str, utilization: Value) -> Value {
-    let target = json!({"type": kind, "averageUtilization": utilization});
-    json!({"type": "Resource", "resource": {"name": "cpu", field: target}})
+fn cpu_metric(utilization: &Value) -> Value {
+    let target = json!({"type": "Utilization", "averageUtilization": utilization});
+    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
 }
 
-fn cpu_status(utilization: Value) -> Value {
-    json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}})
+fn cpu_status(utilization: &Value) -> Value {
+    let current = json!({"averageUtilization": utilization});
+    json!({"type": "Resource", "resource": {"name": "cpu", "current": current}})
 }
 
 /// What differs between the metrics that are wanted and those that are measured.

@@ -15,7 +15,8 @@ struct Outcome {
     strict: Option<String>,
 }
 
-/// apiserver.md 9.2, scenarios on typed bodies: what is dropped, what is refused, and the words.
+/// apiserver.md 9.2, scenario 38, as far as typed bodies go: what is dropped, what is refused, and
+/// the words.
 #[test]
 fn texts_are_read_as_kubernetes_reads_them() {
     let outcomes: Vec<Outcome> = golden(include_bytes!("golden/read.json.gz"));
