@@ -96,7 +96,8 @@ impl Pki {
     ///
     /// The server's certificate is for `names` (DNS names or addresses, the host's own among them)
     /// and for those every server has. Another process that opens the directory waits until this
-    /// one is done, and then finds what was made.
+    /// one is done, and then finds what was made. It reads, writes and waits on the spot, which is
+    /// for the start of a process; later, call it on a blocking thread.
     ///
     /// # Errors
     /// The directory or a file in it is open to others, or what cannot be replaced cannot be used.

@@ -189,12 +189,15 @@ async fn rapid_resets_end_the_connection() {
         flood.extend(frame(RST_STREAM, 0, id, &8_u32.to_be_bytes()));
     }
     stream.write_all(&flood).await.unwrap();
-    let calm = loop {
-        let (kind, payload) = read_frame(&mut stream).await.expect("a reason is given");
-        if kind == GOAWAY {
-            break payload[4..8].to_vec();
+    let goaway = async {
+        loop {
+            let (kind, payload) = read_frame(&mut stream).await.expect("a reason is given");
+            if kind == GOAWAY {
+                break payload[4..8].to_vec();
+            }
         }
     };
+    let calm = Clock::system().timeout(PATIENCE, goaway).await.expect("the connection is ended");
     assert_eq!(calm, ENHANCE_YOUR_CALM);
     site.until("ended", |site| site.ends("broken") == 1).await;
 }
