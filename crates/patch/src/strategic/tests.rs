@@ -164,7 +164,7 @@ fn maps_lists_and_directives() {
         (
             "retain keys in an element",
             pod(
-                json!({ "volumes": [{ "name": "v", "$retainKeys": ["name", "configMap"], "configMap": { "name": "m" } }] }),
+                &json!({ "volumes": [{ "name": "v", "$retainKeys": ["name", "configMap"], "configMap": { "name": "m" } }] }),
             ),
             "/spec/template/spec/volumes",
             json!([{ "name": "v", "configMap": { "name": "m" } }]),
@@ -210,7 +210,7 @@ fn refusals_have_the_words_of_the_original() {
         ),
         (
             pod(
-                json!({ "$setElementOrder/containers": [{ "name": "b" }], "containers": [{ "name": "d", "image": "d" }] }),
+                &json!({ "$setElementOrder/containers": [{ "name": "b" }], "containers": [{ "name": "d", "image": "d" }] }),
             ),
             failed(
                 "The order in patch list:\n[map[image:d name:d]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",

@@ -118,7 +118,7 @@ proptest! {
                     json!({ "uid": "u", "managedFields": entries }),
                 );
             }
-            let _ = update(&context, live.as_ref(), &new);
+            let _ = update(&context, live.as_ref(), &mut new.clone());
             let _ = apply(&context, live.as_ref(), &new, force);
             let _ = unchanged(&new, live.as_ref().unwrap_or(&Value::Null));
         }
