@@ -202,6 +202,30 @@ fn comparisons_tell_what_came_changed_and_went() {
             json!({ "f:free": { "f:x": { "f:y": {} } } }),
         ),
         (
+            "a duplicate that goes",
+            json!({ "set": ["a", "a"] }),
+            json!({ "set": ["a"] }),
+            json!({ "f:set": { "v:\"a\"": {} } }),
+            json!({}),
+            json!({ "f:set": { "v:\"a\"": {} } }),
+        ),
+        (
+            "duplicates that go",
+            json!({ "set": ["a", "a", "b"] }),
+            json!({ "set": ["b"] }),
+            json!({}),
+            json!({}),
+            json!({ "f:set": { "v:\"a\"": {} } }),
+        ),
+        (
+            "duplicates that change",
+            json!({ "map": [{ "k": "a" }, { "k": "a" }] }),
+            json!({ "map": [{ "k": "a" }, { "k": "a", "v": "1" }] }),
+            json!({}),
+            json!({ "f:map": { "k:{\"k\":\"a\"}": {} } }),
+            json!({}),
+        ),
+        (
             "a duplicate that comes",
             json!({ "set": ["a"] }),
             json!({ "set": ["a", "a"] }),
@@ -295,4 +319,24 @@ fn named_fields_are_members_once_something_below_is() {
         "f:nested": { ".": {}, "f:a": { ".": {}, "f:b": {} } }, "f:parts": { ".": {}, "f:a": {} },
     } });
     assert_eq!(with_named_fields(fixtures::widget(), &fields).to_fields(), named);
+}
+
+#[test]
+fn what_is_empty_is_mentioned_too() {
+    let spec = json!({ "spec": {
+        "nested": { "a": {} }, "text": null, "set": null, "map": [], "plain": [],
+    } });
+    let fields = json!({ "f:spec": {
+        "f:nested": { "f:a": {} }, "f:plain": {}, "f:set": {}, "f:text": {},
+    } });
+    assert_eq!(field_set(fixtures::widget(), &spec).to_fields(), fields);
+}
+
+#[test]
+fn elements_with_one_key_are_owned_together() {
+    let object = json!({ "spec": { "map": [{ "k": "a", "v": "1" }, { "k": "a" }, { "k": "b" }] } });
+    let fields = json!({ "f:spec": { "f:map": {
+        "k:{\"k\":\"a\"}": {}, "k:{\"k\":\"b\"}": { ".": {}, "f:k": {} },
+    } } });
+    assert_eq!(field_set(fixtures::widget(), &object).to_fields(), fields);
 }
