@@ -85,7 +85,7 @@ fn metadata() -> Value {
     } })
 }
 
-fn kind(fields: Value) -> Schema {
+fn kind(fields: &Value) -> Schema {
     let mut all = json!({ "apiVersion": "string", "kind": "string", "metadata": metadata() });
     for (name, field) in fields.as_object().unwrap() {
         all[name] = field.clone();
@@ -96,7 +96,7 @@ fn kind(fields: Value) -> Schema {
 /// A ConfigMap.
 pub(crate) fn config_map() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
-        kind(json!({
+        kind(&json!({
             "data": { "map": "string" }, "binaryData": { "map": "string" }, "immutable": "bool",
         }))
     });
@@ -110,7 +110,7 @@ pub(crate) fn service() -> &'static Schema {
             "name": "string", "port": "int", "targetPort": "port", "nodePort": "int",
             "protocol": { "type": "string", "default": "TCP" },
         } });
-        kind(json!({
+        kind(&json!({
             "spec": { "fields": {
                 "clusterIP": "string", "clusterIPs": { "list": "string" }, "type": "string",
                 "internalTrafficPolicy": "string", "sessionAffinity": "string",
@@ -154,8 +154,11 @@ pub(crate) fn deployment() -> &'static Schema {
         } });
         let toleration = json!({ "fields": { "key": "string", "operator": "string" } });
         let selector = json!({ "fields": { "matchLabels": { "map": "string" } }, "atomic": true });
-        let condition = json!({ "fields": { "type": "string", "status": "string" } });
-        kind(json!({
+        let condition = json!({ "fields": {
+            "type": "string", "status": "string", "lastUpdateTime": "time",
+            "lastTransitionTime": "time",
+        } });
+        kind(&json!({
             "spec": { "fields": {
                 "replicas": "int", "selector": selector, "progressDeadlineSeconds": "int",
                 "revisionHistoryLimit": "int", "paused": "bool",
@@ -293,6 +296,9 @@ pub(crate) fn any_widget() -> impl Strategy<Value = Value> {
             if !empty {
                 spec.insert(name.to_owned(), value.unwrap());
             }
+        }
+        if spec.is_empty() {
+            spec.insert("text".to_owned(), json!("x"));
         }
         json!({
             "apiVersion": "case.test/v1", "kind": "Widget",

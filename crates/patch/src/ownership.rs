@@ -21,7 +21,7 @@ use serde_json::Value;
 pub use apply::{ApplyError, apply};
 pub use conflict::{Conflict, Conflicts};
 pub use entries::{EntriesError, Entry, Operation, check_entries};
-pub use update::{UpdateError, update, without_entries};
+pub use update::{UpdateError, update};
 
 use crate::path::Path;
 use crate::set::Set;

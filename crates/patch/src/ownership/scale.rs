@@ -42,6 +42,9 @@ impl Parent<'_> {
     /// The parent's entries after a write to its Scale: who no longer owns the replicas of the
     /// Scale no longer owns the parent's.
     ///
+    /// The original server takes an unchanged owner by plain write for another one, because the
+    /// versions differ, and writes a second entry under the same name; here it keeps its entry.
+    ///
     /// # Errors
     /// If the entries of either cannot be read.
     pub fn to_parent(self, parent: &Value, scale: &Value) -> Result<Option<Value>, EntriesError> {
@@ -57,8 +60,7 @@ impl Parent<'_> {
             {
                 match scale.iter().position(|other| is_same_manager(other, &entry)) {
                     Some(place) => {
-                        let owned = scale.remove(place);
-                        entry.time = owned.time;
+                        scale.remove(place);
                     }
                     None => entry.fields = entry.fields.difference(&[path].into_iter().collect()),
                 }
@@ -71,6 +73,8 @@ impl Parent<'_> {
             entries.extend(scale.into_iter().map(|entry| Entry {
                 api_version: self.api_version.to_owned(),
                 fields: [path].into_iter().collect(),
+                // As in the original server: the parent was not written to.
+                time: None,
                 ..entry
             }));
         }

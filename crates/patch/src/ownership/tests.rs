@@ -50,7 +50,8 @@ impl Story {
     }
 
     pub(super) fn update(&mut self, manager: &str, object: &Value) -> Value {
-        let stored = update(&self.context(manager), self.live.as_ref(), object).unwrap();
+        let mut stored = object.clone();
+        update(&self.context(manager), self.live.as_ref(), &mut stored).unwrap();
         self.store(stored)
     }
 

@@ -7,8 +7,8 @@ use super::limit::limit_updaters;
 use super::{Context, never_owned};
 use crate::typed::{Comparison, TypedError, compare, reconcile};
 
-/// Why ownership could not be worked out. The original server then stores the object without
-/// entries rather than refuse the write; see [`without_entries`].
+/// Why ownership could not be worked out. The object is then left without entries: the original
+/// server stores it so rather than refuse the write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("could not work out who owns the fields of the object")]
 pub struct UpdateError {
@@ -16,7 +16,7 @@ pub struct UpdateError {
     source: TypedError,
 }
 
-/// The new object with its entries, after a create, update or patch by the context's manager.
+/// Gives the new object its entries, after a create, update or patch by the context's manager.
 ///
 /// `live` is the stored object; for a create there is none. What the client sent as entries counts
 /// only if it can be read: it then replaces the stored entries, and an empty list forgets them. An
@@ -27,36 +27,40 @@ pub struct UpdateError {
 pub fn update(
     context: &Context<'_>,
     live: Option<&Value>,
-    new: &Value,
-) -> Result<Value, UpdateError> {
+    new: &mut Value,
+) -> Result<(), UpdateError> {
     let none = Value::Null;
     let stored = live.map_or(&none, entries_of);
-    let sent = if context.subresource.is_empty() { entries_of(new) } else { &none };
+    let sent = take_entries(new);
+    // Through a part of the object its entries cannot be set.
+    let sent = if context.subresource.is_empty() { sent } else { Value::Null };
+    let resets = is_reset(&sent);
+    let keeps_stored = !resets && (sent.is_null() || sent == *stored);
     let creates =
         live.is_none_or(|live| live["metadata"]["uid"].as_str().is_none_or(str::is_empty));
-    let keeps_stored = !is_reset(sent) && (sent.is_null() || sent == stored);
-
-    if keeps_stored && (stored.is_null() || stored == &Value::Array(Vec::new())) && !creates {
-        return Ok(without_entries(new));
+    if keeps_stored && stored.as_array().is_none_or(Vec::is_empty) && !creates {
+        return Ok(());
     }
-    let change = changes(context, live.unwrap_or(context.empty), new)?;
+    let live = live.unwrap_or(context.empty);
+    let change = changes(context, live, new)?;
     if keeps_stored && change.is_empty() {
-        return Ok(with_entries(new, Some(stored.clone())));
+        set_entries(new, (!stored.is_null()).then(|| stored.clone()));
+        return Ok(());
     }
-    let mut entries = if is_reset(sent) {
+    let mut entries = if resets {
         Vec::new()
     } else {
         // What cannot be read is as if it had not been sent; if the stored entries cannot be read
         // either, tracking begins anew.
-        let sent = Entry::read_all(sent).unwrap_or_default();
+        let sent = Entry::read_all(&sent).unwrap_or_default();
         if sent.is_empty() { Entry::read_all(stored).unwrap_or_default() } else { sent }
     };
     if entries.is_empty() && !creates {
-        return Ok(without_entries(new));
+        return Ok(());
     }
-    let live = live.unwrap_or(context.empty);
     own_changes(context, live, new, change, &mut entries, context.manager())?;
-    Ok(with_entries(new, Entry::write_all(entries)))
+    set_entries(new, Entry::write_all(entries));
+    Ok(())
 }
 
 /// What a write changed, as far as anybody can own it.
@@ -194,13 +198,13 @@ pub(super) fn entries_of(object: &Value) -> &Value {
     &object["metadata"]["managedFields"]
 }
 
-/// The object with these entries in place of its own.
-pub(super) fn with_entries(object: &Value, entries: Option<Value>) -> Value {
-    let mut object = object.clone();
-    set_entries(&mut object, entries);
-    object
+/// Takes the entries out of an object.
+fn take_entries(object: &mut Value) -> Value {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    metadata.and_then(|metadata| metadata.shift_remove("managedFields")).unwrap_or_default()
 }
 
+/// Puts entries in place of the object's own.
 pub(super) fn set_entries(object: &mut Value, entries: Option<Value>) {
     let Value::Object(members) = object else { return };
     match (members.get_mut("metadata"), entries) {
@@ -218,7 +222,8 @@ pub(super) fn set_entries(object: &mut Value, entries: Option<Value>) {
 }
 
 /// The object without entries.
-#[must_use]
-pub fn without_entries(object: &Value) -> Value {
-    with_entries(object, None)
+pub(super) fn without_entries(object: &Value) -> Value {
+    let mut object = object.clone();
+    take_entries(&mut object);
+    object
 }

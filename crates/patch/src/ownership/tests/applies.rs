@@ -115,6 +115,23 @@ fn what_is_released_goes_unless_others_own_it() {
     assert_eq!(answer.get("data"), None);
 }
 
+/// What the server itself filled in was never applied, so releasing its neighbour leaves it alone.
+#[test]
+fn what_nobody_owns_outlives_a_release() {
+    let widget = |parts: Value| {
+        json!({
+            "apiVersion": "case.test/v1", "kind": "Widget", "metadata": { "name": "w" },
+            "spec": { "parts": parts },
+        })
+    };
+    let mut story = Story::new(fixtures::widget(), "case.test/v1");
+    story.apply("m1", &widget(json!({ "mine": "1" }))).unwrap();
+    story.apply("m2", &widget(json!({ "theirs": "2" }))).unwrap();
+    story.live.as_mut().unwrap()["spec"]["parts"]["filled-in"] = json!("3");
+    let answer = story.apply("m1", &widget(json!({}))).unwrap();
+    assert_eq!(answer["spec"]["parts"], json!({ "theirs": "2", "filled-in": "3" }));
+}
+
 // apiserver.md 9.2, scenario 46
 #[test]
 fn what_was_there_before_the_first_apply_has_an_owner() {
