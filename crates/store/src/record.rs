@@ -148,7 +148,7 @@ pub(crate) fn frame_size(buffer: &[u8]) -> Option<usize> {
 /// Whole records anywhere from a place on that are newer than a revision.
 ///
 /// Looks at every place where one could start, because a damaged length says nothing about where
-/// the next one is. Older records, which a reused file is full of, are passed over unread.
+/// the next one is.
 pub(crate) fn search(
     buffer: &[u8],
     from: usize,
@@ -158,9 +158,9 @@ pub(crate) fn search(
     let mut at = from.next_multiple_of(ALIGN);
     std::iter::from_fn(move || {
         while let Some(rest) = buffer.get(at..).filter(|rest| rest.len() >= FRAME + FIXED) {
-            let plausible = u64_at(rest, FRAME).is_some_and(|revision| revision > newer_than)
-                && frame_size(rest).is_some_and(|size| size <= rest.len());
-            if plausible && let Found::Record(record, size) = Record::decode(rest, seed) {
+            if plausible(rest, newer_than)
+                && let Found::Record(record, size) = Record::decode(rest, seed)
+            {
                 at += size;
                 return Some(record);
             }
@@ -168,6 +168,25 @@ pub(crate) fn search(
         }
         None
     })
+}
+
+/// How far revisions can possibly get between two checkpoints.
+const FAR: u64 = 1 << 31;
+
+/// Whether a checksum is worth computing.
+///
+/// A reused file is full of old records. Read at the wrong place, or even at the right one, each
+/// would have a long stretch summed up; together that would take minutes.
+fn plausible(rest: &[u8], newer_than: u64) -> bool {
+    let field = |at: usize| u64_at(rest, FRAME + at).unwrap_or(0);
+    let revision = field(0);
+    revision > newer_than
+        && revision <= newer_than.saturating_add(FAR)
+        && field(8) <= revision
+        && field(16) <= revision
+        && rest[FRAME + 25] == 0
+        && Operation::from_byte(rest[FRAME + 24]).is_some()
+        && frame_size(rest).is_some_and(|size| size <= rest.len())
 }
 
 /// The revision a record here claims to have, whole or not.

@@ -140,17 +140,15 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
             self.stray = Stray::default();
         }
         let rest = end.map_or(header::SIZE, |end| end.offset);
-        let strays = self.search(&bytes, rest, header.seed());
+        let found = self.search(&bytes, rest, header.seed());
         match end {
             Some(mut end) => {
-                end.sealed &= strays == 0;
+                end.sealed &= found == 0;
                 self.read.used.push(number);
                 self.read.end = Some(end);
             }
-            // Anything of its own in it, newer or not, makes it unfit for use under its number.
-            None if record::search(&bytes, rest, header.seed(), 0).next().is_none() => {
-                self.read.unused.push(number);
-            }
+            None if found == 0 => self.read.unused.push(number),
+            // Anything of its own in it makes a file unfit for use under the same number.
             None => self.read.torn.push(number),
         }
         Ok(true)
@@ -169,7 +167,7 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
             let Some((record, size)) = record.filter(|(record, _)| self.follows(record)) else {
                 let claimed = record::claimed_revision(rest);
                 let started = rest.get(..4).is_some_and(|length| length != [0; 4]);
-                let next = self.last.map(|last| last + 1);
+                let next = self.last.and_then(|last| last.checked_add(1));
                 if let Some(end) = &mut end {
                     end.begun = started && claimed.is_some() && claimed == next;
                 }
@@ -188,7 +186,9 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     /// Whether a record is the one that comes next.
     fn follows(&self, record: &Record<'_>) -> bool {
         match (record.operation, self.last) {
-            (Operation::Put | Operation::Delete, Some(last)) => record.revision == last + 1,
+            (Operation::Put | Operation::Delete, Some(last)) => {
+                last.checked_add(1) == Some(record.revision)
+            }
             (Operation::Mark, Some(last)) => record.revision == last,
             (Operation::Mark, None) => record.revision <= self.covered,
             (Operation::Skip, Some(last)) => record.created == last,
@@ -219,7 +219,7 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         self.read.changes += 1;
     }
 
-    /// Takes note of records that do not follow, and counts them.
+    /// Takes note of records after a place that are newer than what was read, and counts them.
     fn search(&mut self, bytes: &[u8], from: usize, seed: u32) -> usize {
         let last = self.last.unwrap_or(0);
         let mut found = 0;
