@@ -84,10 +84,12 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     pub(super) fn run(&mut self, numbers: &[u64]) -> Result<Option<Damage>, OpenError> {
         let mut broken = None;
         let mut before = None;
+        // One for all files: getting fresh memory for each takes longer than reading it.
+        let mut bytes = Vec::new();
         for number in numbers {
             let gap = before.is_some_and(|before| before + 1 != *number);
             before = Some(*number);
-            if !self.segment(*number, gap || broken.is_some())? && broken.is_none() {
+            if !self.segment(*number, gap || broken.is_some(), &mut bytes)? && broken.is_none() {
                 broken = Some((*number, 0));
             }
             if gap && broken.is_none() {
@@ -110,15 +112,20 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     }
 
     /// Reads one file. Says whether its header is sound.
-    fn segment(&mut self, number: u64, broken: bool) -> Result<bool, OpenError> {
+    fn segment(
+        &mut self,
+        number: u64,
+        broken: bool,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, OpenError> {
         let name = segment::log_name(number);
         let path = self.disk.path(&name);
         let failed = |source| OpenError::Io { path: path.clone(), source };
         let file = self.disk.open(&name).map_err(failed)?;
         let len = file.len().map_err(failed)?;
-        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other).map_err(failed)?];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let header = match Header::log(0, number).decode(&bytes) {
+        bytes.resize(usize::try_from(len).map_err(io::Error::other).map_err(failed)?, 0);
+        file.read_exact_at(bytes, 0).map_err(failed)?;
+        let header = match Header::log(0, number).decode(bytes) {
             Ok(header) => Some(header),
             Err(Unreadable::Damaged) => None,
             Err(Unreadable::Newer(found)) => {
@@ -129,18 +136,18 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         let header = header.filter(|header| known.is_none_or(|store| store == header.store));
         let Some(header) = header else {
             if let Some(store) = known {
-                self.search(&bytes, header::SIZE, Header::log(store, number).seed());
+                self.search(bytes, header::SIZE, Header::log(store, number).seed());
             }
             return Ok(false);
         };
         self.read.store = Some(header.store);
-        let end = if broken { None } else { self.follow(&bytes, header.seed(), number) };
+        let end = if broken { None } else { self.follow(bytes, header.seed(), number) };
         if end.is_some() {
             // The log goes on here: what was left in the file before is of no account.
             self.stray = Stray::default();
         }
         let rest = end.map_or(header::SIZE, |end| end.offset);
-        let found = self.search(&bytes, rest, header.seed());
+        let found = self.search(bytes, rest, header.seed());
         match end {
             Some(mut end) => {
                 end.sealed &= found == 0;
