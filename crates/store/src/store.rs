@@ -206,10 +206,8 @@ impl<X, Y> Store<X, Y> {
     /// [`Closed`] if it never will be.
     pub async fn wait_for(&self, revision: Revision) -> Result<(), Closed> {
         loop {
+            // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.shared().bells.any.notified();
-            tokio::pin!(rung);
-            // Before looking: a bell rung between looking and waiting must not be missed.
-            rung.as_mut().enable();
             let closed = self.shared().is_closed();
             if self.revision() >= revision {
                 return Ok(());
@@ -242,10 +240,8 @@ impl<X, Y> Store<X, Y> {
     /// Waits until the store has failed or is closed, and says why.
     pub async fn ended(&self) -> Option<Failure> {
         loop {
+            // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.shared().bells.any.notified();
-            tokio::pin!(rung);
-            // Before looking: a bell rung between looking and waiting must not be missed.
-            rung.as_mut().enable();
             let closed = self.shared().is_closed();
             let failed = self.failed();
             if closed || failed.is_some() {
