@@ -266,13 +266,18 @@ impl Read {
     /// Makes files after the end spare ones, or removes those that hold part of a lost batch.
     pub(super) fn set_unused_aside(&self, disk: &dyn Disk) -> io::Result<Vec<String>> {
         let mut spares = Vec::new();
-        for number in &self.torn {
-            disk.remove(&segment::log_name(*number))?;
-        }
-        for number in &self.unused {
-            let spare = segment::spare_name(*number);
-            disk.rename(&segment::log_name(*number), &spare)?;
-            spares.push(spare);
+        let mut numbers: Vec<_> = self.torn.iter().chain(&self.unused).copied().collect();
+        // The last one first: if power is lost half-way, those that remain leave no gap.
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        for number in numbers {
+            let name = segment::log_name(number);
+            if self.torn.contains(&number) {
+                disk.remove(&name)?;
+            } else {
+                let spare = segment::spare_name(number);
+                disk.rename(&name, &spare)?;
+                spares.push(spare);
+            }
         }
         if !(self.torn.is_empty() && self.unused.is_empty()) {
             disk.sync()?;

@@ -191,13 +191,27 @@ fn what_was_left_of_a_lost_batch_never_comes_back() {
     bytes.resize(header::SIZE + log::MARK + lost(3, "b").len(), 0);
     bytes.extend(lost(4, "c"));
     bytes.resize(8192, 0);
-    if disk.list().unwrap().contains(&log_name(2)) {
-        disk.remove(&log_name(2)).unwrap();
+    let mut unused = Header::log(id, 3).encode().to_vec();
+    unused.resize(8192, 0);
+    for (number, bytes) in [(2, bytes), (3, unused)] {
+        if disk.list().unwrap().contains(&log_name(number)) {
+            disk.remove(&log_name(number)).unwrap();
+        }
+        let file = disk.create(&log_name(number)).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
     }
-    let file = disk.create(&log_name(2)).unwrap();
-    file.write_all_at(&bytes, 0).unwrap();
-    file.sync().unwrap();
     disk.sync().unwrap();
+
+    // Power may be lost again, and again, while it is opened.
+    for (operation, seed) in (0..40).flat_map(|operation| (0..8).map(move |seed| (operation, seed)))
+    {
+        let disk = disk.copy();
+        disk.fault(operation, Fault::PowerLoss);
+        drop(open(&disk, &options).map(|(store, _)| store.close()));
+        let (store, _) = open(&disk.crash(seed), &options).unwrap();
+        assert_eq!(history(&store, "s").len(), 1, "operation {operation}, seed {seed}");
+    }
 
     let (store, recovery) = open(&disk, &options).unwrap();
     assert_eq!(recovery.cut.map(|cut| cut.changes), Some(1));
