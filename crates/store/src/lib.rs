@@ -33,6 +33,7 @@
 mod bells;
 mod checkpoint;
 mod disk;
+mod durable;
 mod entry;
 mod error;
 mod header;

@@ -127,12 +127,14 @@ impl Log {
     pub(crate) fn rotate(&mut self) -> Result<(), Stuck> {
         let number = self.active.number + 1;
         let made = match std::mem::replace(&mut self.next, Next::Missing) {
-            Next::Coming(thread) => join(thread),
-            Next::Missing => {
-                let spare = self.spares.pop();
-                prepare(&*self.disk, spare.as_deref(), number, self.id, self.segment_bytes)
-            }
+            Next::Coming(thread) => Some(join(thread)),
+            Next::Missing => None,
         };
+        // That there was no space then says nothing about now.
+        let made = made.filter(|made| !made.as_ref().is_err_and(is_full)).unwrap_or_else(|| {
+            let spare = self.spares.pop();
+            prepare(&*self.disk, spare.as_deref(), number, self.id, self.segment_bytes)
+        });
         let file = made.map_err(|source| {
             if is_full(&source) {
                 return Stuck::Full(Arc::new(source));
@@ -162,8 +164,8 @@ impl Log {
     }
 
     /// The full files, all of whose changes a checkpoint made now will hold.
-    pub(crate) fn closed(&self) -> Vec<u64> {
-        self.closed.clone()
+    pub(crate) fn closed(&self) -> &[u64] {
+        &self.closed
     }
 
     /// Takes note that a checkpoint has made files obsolete and left these for new use.

@@ -23,7 +23,8 @@ pub struct Options {
 /// Where changes are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Durability {
-    /// In this directory: an acknowledged change survives a crash of process or machine.
+    /// In this directory, which holds nothing else: an acknowledged change survives a crash of
+    /// process or machine.
     Durable(PathBuf),
     /// In memory only.
     Ephemeral,

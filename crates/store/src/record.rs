@@ -148,7 +148,7 @@ pub(crate) fn frame_size(buffer: &[u8]) -> Option<usize> {
 /// Whole records anywhere from a place on that are newer than a revision.
 ///
 /// Looks at every place where one could start, because a damaged length says nothing about where
-/// the next one is. Older records, which a reused file is full of, are passed over unread.
+/// the next one is.
 pub(crate) fn search(
     buffer: &[u8],
     from: usize,
@@ -157,17 +157,44 @@ pub(crate) fn search(
 ) -> impl Iterator<Item = Record<'_>> {
     let mut at = from.next_multiple_of(ALIGN);
     std::iter::from_fn(move || {
-        while let Some(rest) = buffer.get(at..).filter(|rest| rest.len() >= FRAME + FIXED) {
-            let plausible = u64_at(rest, FRAME).is_some_and(|revision| revision > newer_than)
-                && frame_size(rest).is_some_and(|size| size <= rest.len());
-            if plausible && let Found::Record(record, size) = Record::decode(rest, seed) {
+        loop {
+            at += next_revision(buffer.get(at + FRAME..)?, newer_than)?;
+            let rest = buffer.get(at..)?;
+            if plausible(rest)
+                && let Found::Record(record, size) = Record::decode(rest, seed)
+            {
                 at += size;
                 return Some(record);
             }
             at += ALIGN;
         }
-        None
     })
+}
+
+/// How far revisions can possibly get between two checkpoints.
+const FAR: u64 = 1 << 31;
+
+/// Where the next number is that could be a newer revision.
+///
+/// Nearly all of a file is passed over here, so this loop decides how long opening takes.
+fn next_revision(words: &[u8], newer_than: u64) -> Option<usize> {
+    let numbers = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    let mut distances = numbers.map(|number| number.wrapping_sub(newer_than).wrapping_sub(1));
+    distances.position(|distance| distance < FAR).map(|index| index * ALIGN)
+}
+
+/// Whether a checksum is worth computing.
+///
+/// A reused file is full of old records. Read at the wrong place, or even at the right one, each
+/// would have a long stretch summed up; together that would take minutes.
+fn plausible(rest: &[u8]) -> bool {
+    let Some(payload) = rest.get(FRAME..FRAME + FIXED) else { return false };
+    let field = |at: usize| u64_at(payload, at).unwrap_or(u64::MAX);
+    field(8) <= field(0)
+        && field(16) <= field(0)
+        && payload[25] == 0
+        && Operation::from_byte(payload[24]).is_some()
+        && frame_size(rest).is_some_and(|size| size <= rest.len())
 }
 
 /// The revision a record here claims to have, whole or not.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::bells::Bells;
 use crate::disk::{Directory, Disk};
+use crate::durable::Durable;
 use crate::error::{CommitError, Failure, OpenError};
 use crate::options::{Durability, Options};
 use crate::recover::{self, Recovery};
@@ -19,7 +20,7 @@ use crate::snapshot::{Recent, Snapshot, SpaceSnapshot, TooOld};
 use crate::state::{State, Working};
 use crate::watch::Watch;
 use crate::write::Write;
-use crate::writer::{Durable, Ending, Request, Writer};
+use crate::writer::{Ending, Request, Writer};
 use crate::{Event, Revision};
 
 /// A store. Clones are handles to the same one; it ends when it is closed or the last is dropped.
@@ -43,6 +44,7 @@ pub(crate) struct Shared<X, Y> {
     pub(crate) recent: Recent<X>,
     failure: OnceLock<Failure>,
     closed: AtomicBool,
+    failed_checkpoints: Arc<AtomicU64>,
 }
 
 /// How much there is of everything.
@@ -58,6 +60,9 @@ pub struct Stats {
     pub window_events: usize,
     /// Bytes of all windows, as their bounds count them.
     pub window_bytes: usize,
+    /// Checkpoints that could not be written since the store was opened. Nothing is lost by it, but
+    /// the log takes more of the disk.
+    pub failed_checkpoints: u64,
 }
 
 /// The store was closed while someone waited.
@@ -99,8 +104,7 @@ where
     ) -> Result<(Self, Recovery), OpenError> {
         recover::check(options)?;
         let (working, log, recovery) = recover::recover(Arc::clone(&disk), options)?;
-        let (checkpoint_bytes, checkpoint) = (options.checkpoint_bytes, None);
-        let durable = Durable { disk, log, checkpoint_bytes, checkpoint, retry_at: 0, full: false };
+        let durable = Durable::new(disk, log, options.checkpoint_bytes);
         Ok((Self::start(working, Some(durable), options)?, recovery))
     }
 
@@ -115,6 +119,7 @@ where
             recent: Recent::new(),
             failure: OnceLock::new(),
             closed: AtomicBool::new(false),
+            failed_checkpoints: durable.as_ref().map(Durable::failures).unwrap_or_default(),
         });
         let no_thread = |source| OpenError::Io { path: PathBuf::from("a thread"), source };
         let bells = shared.bells.start().map_err(no_thread)?;
@@ -201,10 +206,8 @@ impl<X, Y> Store<X, Y> {
     /// [`Closed`] if it never will be.
     pub async fn wait_for(&self, revision: Revision) -> Result<(), Closed> {
         loop {
+            // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.shared().bells.any.notified();
-            tokio::pin!(rung);
-            // Before looking: a bell rung between looking and waiting must not be missed.
-            rung.as_mut().enable();
             let closed = self.shared().is_closed();
             if self.revision() >= revision {
                 return Ok(());
@@ -237,10 +240,8 @@ impl<X, Y> Store<X, Y> {
     /// Waits until the store has failed or is closed, and says why.
     pub async fn ended(&self) -> Option<Failure> {
         loop {
+            // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.shared().bells.any.notified();
-            tokio::pin!(rung);
-            // Before looking: a bell rung between looking and waiting must not be missed.
-            rung.as_mut().enable();
             let closed = self.shared().is_closed();
             let failed = self.failed();
             if closed || failed.is_some() {
@@ -260,6 +261,7 @@ impl<X, Y> Store<X, Y> {
             live_bytes: state.live_bytes,
             window_events: state.windows.iter().map(|window| window.events.len()).sum(),
             window_bytes: state.window_bytes,
+            failed_checkpoints: self.shared().failed_checkpoints.load(Ordering::Relaxed),
         }
     }
 

@@ -54,10 +54,8 @@ impl<X, Y> Watch<X, Y> {
     /// [`WatchError::Closed`] if there are no more and never will be.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
         loop {
+            // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.bell.notified();
-            tokio::pin!(rung);
-            // Before looking: a bell rung between looking and waiting must not be missed.
-            rung.as_mut().enable();
             let closed = self.shared.is_closed();
             let (events, seen) = self.look(max)?;
             self.seen = seen;

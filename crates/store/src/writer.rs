@@ -5,17 +5,14 @@
 //! While the disk works, the next changes gather. It never looks into a value.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::checkpoint;
-use crate::disk::Disk;
+use crate::durable::Durable;
 use crate::error::{CommitError, Failure};
-use crate::log::{self, Log, Stuck};
+use crate::log::{self, Stuck};
 use crate::record::Operation;
 use crate::state::{Change as Made, Working};
 use crate::store::Shared;
@@ -60,26 +57,6 @@ impl<X, Y> Drop for Ending<X, Y> {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-/// The part that concerns the disk.
-pub(crate) struct Durable {
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) log: Log,
-    pub(crate) checkpoint_bytes: usize,
-    pub(crate) checkpoint: Option<Checkpoint>,
-    /// After a checkpoint failed, the size the log has to reach before another is tried.
-    pub(crate) retry_at: usize,
-    /// There was no space for another file of the log. A checkpoint makes some.
-    pub(crate) full: bool,
-}
-
-/// A checkpoint in progress.
-pub(crate) struct Checkpoint {
-    /// Ends with the files that were left for new use.
-    thread: JoinHandle<io::Result<Vec<String>>>,
-    /// The log files it makes obsolete.
-    closed: Vec<u64>,
 }
 
 impl<X, Y> Writer<X, Y>
@@ -187,11 +164,11 @@ where
         let Some(durable) = &mut self.durable else { return Ok(Ok(())) };
         match durable.log.rotate() {
             Ok(()) => {
-                durable.full = false;
+                durable.set_full(false);
                 Ok(Ok(()))
             }
             Err(Stuck::Full(source)) => {
-                durable.full = true;
+                durable.set_full(true);
                 Ok(Err(CommitError::Full { source }))
             }
             Err(Stuck::Failed(failure)) => Err(failure),
@@ -223,14 +200,8 @@ where
 
     /// Sees to what the disk needs: ends a checkpoint that is complete, begins one that is due.
     fn tend(&mut self) {
-        let live = self.working.state.live_bytes;
-        let Some(durable) = &mut self.durable else { return };
-        durable.end_checkpoint(false);
-        let size = durable.log.bytes();
-        let due = size > durable.checkpoint_bytes.max(live).max(durable.retry_at);
-        if (due || durable.full) && durable.checkpoint.is_none() && !durable.log.closed().is_empty()
-        {
-            durable.begin_checkpoint(&self.ending.0);
+        if let Some(durable) = &mut self.durable {
+            durable.tend(&self.ending.0.state);
         }
     }
 
@@ -256,7 +227,7 @@ where
             if self.ending.0.failure().is_none() {
                 // Worth it if the checkpoint is quicker to read than the log it replaces.
                 if bytes <= CHEAP.min(durable.log.bytes()) && !durable.log.closed().is_empty() {
-                    durable.begin_checkpoint(&self.ending.0);
+                    durable.begin_checkpoint(self.ending.0.state.load_full());
                     durable.end_checkpoint(true);
                 }
                 if let Err(failure) = durable.log.seal(revision) {
@@ -264,59 +235,5 @@ where
                 }
             }
         }
-    }
-}
-
-impl Durable {
-    fn begin_checkpoint<X, Y>(&mut self, shared: &Arc<Shared<X, Y>>)
-    where
-        X: Send + Sync + 'static,
-        Y: Send + Sync + 'static,
-    {
-        let (disk, store) = (Arc::clone(&self.disk), self.log.id());
-        let (state, closed) = (shared.state.load_full(), self.log.closed());
-        // As many as the log will need until the next one; more would only take up the disk.
-        let wanted = self.checkpoint_bytes.max(state.live_bytes) / self.log.segment_bytes() + 1;
-        let keep = wanted.saturating_sub(self.log.spares());
-        let obsolete = closed.clone();
-        let work = move || {
-            checkpoint::write(&*disk, store, &state)?;
-            drop(state);
-            log::release(&*disk, &obsolete, keep)
-        };
-        match thread::Builder::new().name("store-checkpoint".to_owned()).spawn(work) {
-            Ok(thread) => self.checkpoint = Some(Checkpoint { thread, closed }),
-            Err(error) => self.postpone(&error),
-        }
-    }
-
-    /// Takes note of a checkpoint's end, if it has ended or shall be waited for.
-    fn end_checkpoint(&mut self, wait: bool) {
-        let Some(Checkpoint { thread, closed }) = self.checkpoint.take() else { return };
-        if !wait && !thread.is_finished() {
-            self.checkpoint = Some(Checkpoint { thread, closed });
-            return;
-        }
-        let panicked = |_| Err(io::Error::other("the checkpoint panicked"));
-        match thread.join().unwrap_or_else(panicked) {
-            Ok(spares) => {
-                self.log.released(&closed, spares);
-                self.retry_at = 0;
-            }
-            Err(error) => self.postpone(&error),
-        }
-    }
-
-    /// Without a checkpoint the log is complete all the same; it only takes more of the disk.
-    fn postpone(&mut self, error: &io::Error) {
-        tracing::warn!(%error, "could not write a checkpoint; the log is kept and it is tried again");
-        self.retry_at = self.log.bytes() + self.log.segment_bytes();
-    }
-}
-
-impl Drop for Durable {
-    /// Waits for the checkpoint, so that nothing touches the directory once it is given up.
-    fn drop(&mut self) {
-        self.end_checkpoint(true);
     }
 }

@@ -23,9 +23,10 @@ pub(crate) fn spare_name(number: u64) -> String {
     format!("{SPARE}{number:020}")
 }
 
-/// The number in the name of a log file.
+/// The number in the name of a log file. One so large that there could be none after it is not ours.
 pub(crate) fn log_number(name: &str) -> Option<u64> {
-    name.strip_prefix(LOG).filter(|digits| digits.len() == 20)?.parse().ok()
+    let digits = name.strip_prefix(LOG).filter(|digits| digits.len() == 20)?;
+    digits.parse().ok().filter(|number| *number < u64::MAX / 2)
 }
 
 pub(crate) fn is_spare(name: &str) -> bool {

@@ -54,8 +54,15 @@ impl Repair<'_> {
         Record::mark(Operation::Skip, resumed.get(), kept.get(), kept.get())
             .encode(header.seed(), &mut start);
         let file = segment::create(self.disk, &start, number, self.segment_bytes)?;
-        for number in given_up.into_iter().filter(|given_up| *given_up != number) {
-            self.disk.remove(&segment::log_name(number))?;
+        // From both ends towards the new one: if power is lost half-way, there is no gap behind it.
+        let (mut before, mut after): (Vec<_>, Vec<_>) = given_up
+            .into_iter()
+            .filter(|other| *other != number)
+            .partition(|other| *other < number);
+        before.sort_unstable();
+        after.sort_unstable_by(|a, b| b.cmp(a));
+        for other in before.into_iter().chain(after) {
+            self.disk.remove(&segment::log_name(other))?;
         }
         self.disk.sync()?;
         let active = Active { file, number, offset: start.len() };

@@ -84,10 +84,12 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     pub(super) fn run(&mut self, numbers: &[u64]) -> Result<Option<Damage>, OpenError> {
         let mut broken = None;
         let mut before = None;
+        // One for all files: getting fresh memory for each takes longer than reading it.
+        let mut bytes = Vec::new();
         for number in numbers {
             let gap = before.is_some_and(|before| before + 1 != *number);
             before = Some(*number);
-            if !self.segment(*number, gap || broken.is_some())? && broken.is_none() {
+            if !self.segment(*number, gap || broken.is_some(), &mut bytes)? && broken.is_none() {
                 broken = Some((*number, 0));
             }
             if gap && broken.is_none() {
@@ -110,15 +112,20 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     }
 
     /// Reads one file. Says whether its header is sound.
-    fn segment(&mut self, number: u64, broken: bool) -> Result<bool, OpenError> {
+    fn segment(
+        &mut self,
+        number: u64,
+        broken: bool,
+        bytes: &mut Vec<u8>,
+    ) -> Result<bool, OpenError> {
         let name = segment::log_name(number);
         let path = self.disk.path(&name);
         let failed = |source| OpenError::Io { path: path.clone(), source };
         let file = self.disk.open(&name).map_err(failed)?;
         let len = file.len().map_err(failed)?;
-        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other).map_err(failed)?];
-        file.read_exact_at(&mut bytes, 0).map_err(failed)?;
-        let header = match Header::log(0, number).decode(&bytes) {
+        bytes.resize(usize::try_from(len).map_err(io::Error::other).map_err(failed)?, 0);
+        file.read_exact_at(bytes, 0).map_err(failed)?;
+        let header = match Header::log(0, number).decode(bytes) {
             Ok(header) => Some(header),
             Err(Unreadable::Damaged) => None,
             Err(Unreadable::Newer(found)) => {
@@ -129,28 +136,26 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         let header = header.filter(|header| known.is_none_or(|store| store == header.store));
         let Some(header) = header else {
             if let Some(store) = known {
-                self.search(&bytes, header::SIZE, Header::log(store, number).seed());
+                self.search(bytes, header::SIZE, Header::log(store, number).seed());
             }
             return Ok(false);
         };
         self.read.store = Some(header.store);
-        let end = if broken { None } else { self.follow(&bytes, header.seed(), number) };
+        let end = if broken { None } else { self.follow(bytes, header.seed(), number) };
         if end.is_some() {
             // The log goes on here: what was left in the file before is of no account.
             self.stray = Stray::default();
         }
         let rest = end.map_or(header::SIZE, |end| end.offset);
-        let strays = self.search(&bytes, rest, header.seed());
+        let found = self.search(bytes, rest, header.seed());
         match end {
             Some(mut end) => {
-                end.sealed &= strays == 0;
+                end.sealed &= found == 0;
                 self.read.used.push(number);
                 self.read.end = Some(end);
             }
-            // Anything of its own in it, newer or not, makes it unfit for use under its number.
-            None if record::search(&bytes, rest, header.seed(), 0).next().is_none() => {
-                self.read.unused.push(number);
-            }
+            None if found == 0 => self.read.unused.push(number),
+            // Anything of its own in it makes a file unfit for use under the same number.
             None => self.read.torn.push(number),
         }
         Ok(true)
@@ -169,7 +174,7 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
             let Some((record, size)) = record.filter(|(record, _)| self.follows(record)) else {
                 let claimed = record::claimed_revision(rest);
                 let started = rest.get(..4).is_some_and(|length| length != [0; 4]);
-                let next = self.last.map(|last| last + 1);
+                let next = self.last.and_then(|last| last.checked_add(1));
                 if let Some(end) = &mut end {
                     end.begun = started && claimed.is_some() && claimed == next;
                 }
@@ -188,7 +193,9 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
     /// Whether a record is the one that comes next.
     fn follows(&self, record: &Record<'_>) -> bool {
         match (record.operation, self.last) {
-            (Operation::Put | Operation::Delete, Some(last)) => record.revision == last + 1,
+            (Operation::Put | Operation::Delete, Some(last)) => {
+                last.checked_add(1) == Some(record.revision)
+            }
             (Operation::Mark, Some(last)) => record.revision == last,
             (Operation::Mark, None) => record.revision <= self.covered,
             (Operation::Skip, Some(last)) => record.created == last,
@@ -219,7 +226,7 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         self.read.changes += 1;
     }
 
-    /// Takes note of records that do not follow, and counts them.
+    /// Takes note of records after a place that are newer than what was read, and counts them.
     fn search(&mut self, bytes: &[u8], from: usize, seed: u32) -> usize {
         let last = self.last.unwrap_or(0);
         let mut found = 0;
@@ -259,13 +266,18 @@ impl Read {
     /// Makes files after the end spare ones, or removes those that hold part of a lost batch.
     pub(super) fn set_unused_aside(&self, disk: &dyn Disk) -> io::Result<Vec<String>> {
         let mut spares = Vec::new();
-        for number in &self.torn {
-            disk.remove(&segment::log_name(*number))?;
-        }
-        for number in &self.unused {
-            let spare = segment::spare_name(*number);
-            disk.rename(&segment::log_name(*number), &spare)?;
-            spares.push(spare);
+        let mut numbers: Vec<_> = self.torn.iter().chain(&self.unused).copied().collect();
+        // The last one first: if power is lost half-way, those that remain leave no gap.
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        for number in numbers {
+            let name = segment::log_name(number);
+            if self.torn.contains(&number) {
+                disk.remove(&name)?;
+            } else {
+                let spare = segment::spare_name(number);
+                disk.rename(&name, &spare)?;
+                spares.push(spare);
+            }
         }
         if !(self.torn.is_empty() && self.unused.is_empty()) {
             disk.sync()?;

@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
+use crate::disk::Disk;
 use crate::disk::simulated::Fault;
+use crate::header::{self, Header};
+use crate::log::{self, segment::log_name};
+use crate::record::{Operation, Record};
 
 /// One life of the store.
 #[derive(Debug, Clone)]
@@ -147,11 +151,75 @@ fn what_was_only_in_memory_after_a_failed_synchronisation_is_written_again() {
     // The process starts again on the same machine and shows what it finds …
     let (store, _) = open(&disk, &small(8192)).unwrap();
     let before = history(&store, "s");
-    drop(store.close());
+    assert_eq!(before.len(), 2);
     // … so that must be there after the machine itself was stopped.
     for seed in 0..20 {
         let (store, _) = open(&disk.crash(seed), &small(8192)).unwrap();
         assert_eq!(history(&store, "s"), before);
+    }
+}
+
+/// Power was lost while the first batch of a file was written, and only its second change got to
+/// the disk. That file must not be used again: a new first change of the same size would bring the
+/// old second one back.
+#[test]
+fn what_was_left_of_a_lost_batch_never_comes_back() {
+    let mut options = small(8192);
+    options.checkpoint_bytes = usize::MAX;
+    let disk = Simulated::default();
+    let (store, _) = open(&disk, &options).unwrap();
+    let long = "x".repeat(600);
+    runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
+    // As it is without the mark that a proper end leaves.
+    let disk = {
+        let crashed = disk.crash(0);
+        drop(store.close());
+        crashed
+    };
+    let id = u64::from_le_bytes(disk.content(&log_name(1))[16..24].try_into().unwrap());
+    let header = Header::log(id, 2);
+    let lost = |revision: u64, key: &str| {
+        let value = format!("{long}@{revision};");
+        let (key, value, space) = (key.as_bytes(), value.as_bytes(), "s");
+        let (operation, durable, created) = (Operation::Put, 2, revision);
+        let mut out = Vec::new();
+        Record { operation, revision, durable, created, space, key, value }
+            .encode(header.seed(), &mut out);
+        out
+    };
+    let mut bytes = header.encode().to_vec();
+    bytes.resize(header::SIZE + log::MARK + lost(3, "b").len(), 0);
+    bytes.extend(lost(4, "c"));
+    bytes.resize(8192, 0);
+    let mut unused = Header::log(id, 3).encode().to_vec();
+    unused.resize(8192, 0);
+    for (number, bytes) in [(2, bytes), (3, unused)] {
+        if disk.list().unwrap().contains(&log_name(number)) {
+            disk.remove(&log_name(number)).unwrap();
+        }
+        let file = disk.create(&log_name(number)).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+    }
+    disk.sync().unwrap();
+
+    // Power may be lost again, and again, while it is opened.
+    for (operation, seed) in (0..40).flat_map(|operation| (0..8).map(move |seed| (operation, seed)))
+    {
+        let disk = disk.copy();
+        disk.fault(operation, Fault::PowerLoss);
+        drop(open(&disk, &options).map(|(store, _)| store.close()));
+        let (store, _) = open(&disk.crash(seed), &options).unwrap();
+        assert_eq!(history(&store, "s").len(), 1, "operation {operation}, seed {seed}");
+    }
+
+    let (store, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.cut.map(|cut| cut.changes), Some(1));
+    runtime().block_on(store.commit(put("s", "d", &long))).unwrap();
+    for seed in 0..20 {
+        let (store, _) = open(&disk.crash(seed), &options).unwrap();
+        let keys: Vec<_> = history(&store, "s").into_iter().map(|event| event.2).collect();
+        assert_eq!(keys, ["a", "d"]);
     }
 }
 

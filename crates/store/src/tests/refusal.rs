@@ -178,3 +178,35 @@ fn options_that_cannot_work_are_refused() {
         assert!(matches!(Plain::open(&options), Err(OpenError::Options(_))), "{why}");
     }
 }
+
+/// A checkpoint that cannot be written costs space and nothing else, and is tried again.
+#[test]
+fn a_failed_checkpoint_is_counted_and_made_up_for() {
+    let disk = Simulated::default();
+    let (store, _) = open(&disk, &small(8192)).unwrap();
+    let text = "x".repeat(1000);
+    runtime().block_on(async {
+        // Room for the log to grow by one file, but not for a checkpoint beside it.
+        for change in 0..60 {
+            store.commit(put("s", &format!("k{}", change % 30), &text)).await.unwrap();
+        }
+        let full = disk.used();
+        disk.capacity(Some(full));
+        let mut changes = 0;
+        while store.stats().failed_checkpoints == 0 {
+            match store.commit(put("s", &format!("k{}", changes % 30), &text)).await {
+                Ok(_) | Err(CommitError::Full { .. }) => changes += 1,
+                Err(other) => panic!("{other}"),
+            }
+            assert!(changes < 10_000, "a checkpoint became due and there was no room for it");
+        }
+        disk.capacity(None);
+        for change in 0..60 {
+            store.commit(put("s", &format!("k{}", change % 30), &text)).await.unwrap();
+        }
+    });
+    store.close().unwrap();
+    let (again, recovery) = open(&disk, &small(8192)).unwrap();
+    assert!(recovery.checkpoint.is_some());
+    assert_eq!(entries(&again.space("s")), entries(&store.space("s")));
+}

@@ -179,3 +179,29 @@ fn a_quiet_space_keeps_its_history() {
     assert!(store.watch("quiet", Revision::EMPTY).is_ok());
     assert!(store.watch("busy", Revision::EMPTY).is_err());
 }
+
+/// States kept for paging pin nothing that has left the window.
+#[test]
+fn a_state_that_was_looked_at_goes_when_the_window_moves_on() {
+    let mut options = small(8192);
+    options.window = WindowOptions {
+        bytes: 20_000,
+        space_bytes: 20_000,
+        floor_events: 2,
+        ceiling_bytes: 30_000,
+    };
+    let (store, _) = Plain::open(&options).unwrap();
+    runtime().block_on(async {
+        let first = store.commit(put("s", "k", "first")).await.unwrap();
+        store.commit(put("s", "k", "second")).await.unwrap();
+        let looked = store.snapshot_at("s", first.revision).unwrap();
+        assert!(Arc::ptr_eq(looked.get(b"k").unwrap(), &first.entry));
+        let entry = Arc::downgrade(&first.entry);
+        drop((first, looked));
+        assert!(entry.upgrade().is_some(), "kept for the next page");
+        for change in 0..50 {
+            store.commit(put("s", "k", &format!("{change}{}", "x".repeat(1000)))).await.unwrap();
+        }
+        assert!(entry.upgrade().is_none());
+    });
+}
