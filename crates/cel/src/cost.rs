@@ -241,6 +241,9 @@ impl Estimate<'_> {
     }
 
     fn node(&self, node: &Node) -> Bound {
+        if let Some(value) = &node.constant {
+            return Bound { cost: 0, size: value.size() };
+        }
         let declared = self.size(node);
         match &node.kind {
             Kind::Literal(value) => Bound { cost: 0, size: value.size() },
@@ -346,7 +349,7 @@ impl Estimate<'_> {
             Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
             Charge::Membership => match args.get(1).map(|arg| self.ty(arg)) {
                 Some(Type::Map(_)) => 1,
-                _ if matches!(args.get(1).map(|arg| &arg.kind), Some(Kind::Literal(_))) => 0,
+                _ if args.get(1).is_some_and(|arg| arg.constant.is_some()) => 0,
                 _ => size(1),
             },
             Charge::Comparison => size(0).min(size(1)).div_ceil(10),
@@ -389,7 +392,7 @@ pub(crate) fn overhead(goal: Goal, body: &Node) -> u64 {
         Goal::ExistsOne | Goal::Entries => 2,
         Goal::Filter => LIST + 3,
         // A list of one literal was built before.
-        Goal::List if matches!(body.kind, Kind::Literal(_)) => 2,
+        Goal::List if body.constant.is_some() => 2,
         Goal::List => LIST + 2,
         Goal::Map => 3,
     }

@@ -115,6 +115,12 @@ impl Shape {
                     None => false,
                 },
             },
+            (Self::Plain(wanted), Type::Null) => {
+                matches!(
+                    wanted,
+                    Type::Null | Type::Dyn | Type::Opaque(_) | Type::Timestamp | Type::Duration
+                )
+            }
             (Self::Plain(wanted), _) => join(wanted, ty).is_some(),
             (_, ty) if ty.is_dynamic() => true,
             (Self::List(element), Type::List(list)) => element.accept(&list.element, holes),

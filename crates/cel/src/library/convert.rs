@@ -93,7 +93,7 @@ fn int<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
             .filter(|whole| *whole != i64::MIN)
             .ok_or_else(out_of_range)?,
         Value::String(text) => text.parse().map_err(|_| mismatch(value, "int"))?,
-        Value::Timestamp(at) => at.as_second(),
+        Value::Timestamp(at) => at.seconds(),
         Value::Duration(nanos) => *nanos,
         _ => return no_overload(),
     }))
