@@ -404,7 +404,7 @@ fn literal(value: &Value<'_>) -> Type {
         Value::Double(_) => Type::Double,
         Value::String(_) => Type::string(),
         Value::Bytes(_) => Type::bytes(),
-        Value::Type(_) => Type::Type,
+        Value::Type(_) => Type::Kind,
         _ => Type::Dyn,
     }
 }

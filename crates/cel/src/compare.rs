@@ -13,7 +13,7 @@ use crate::view::to_json;
 /// Whether two values are equal. Values of different types are not, except numbers.
 pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> Result<bool, EvalError> {
     Ok(match (one, two) {
-        (Value::Null, Value::Null) => true,
+        (Value::Null, Value::Null) | (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,
         (
             Value::Int(_) | Value::Uint(_) | Value::Double(_),
@@ -25,7 +25,6 @@ pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> Result<bool, EvalError>
         (Value::Duration(one), Value::Duration(two)) => one == two,
         (Value::List(one), Value::List(two)) => lists_equal(one, two)?,
         (Value::Map(one), Value::Map(two)) => maps_equal(one, two)?,
-        (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(one)), Value::Optional(Some(two))) => equal(one, two)?,
         (Value::Type(one), Value::Type(two)) => one == two,
         (Value::Quantity(one), Value::Quantity(two)) => one == two,
@@ -157,7 +156,7 @@ fn identity<'v>(value: &Value<'v>, kind: &ListKind) -> Result<Vec<Option<Key<'v>
         (ListKind::Map(keys), Value::Map(map)) => {
             let values = keys.iter().map(|key| {
                 let name = crate::types::escape(key).unwrap_or_else(|| key.clone());
-                Ok(map.get(&name)?.as_ref().map(key_of).transpose()?)
+                map.get(&name)?.as_ref().map(key_of).transpose()
             });
             values.collect()
         }

@@ -324,19 +324,17 @@ impl Estimate<'_> {
         };
         let mut answer = declared;
         let cost = match charge {
-            Charge::Nominal => 1,
             Charge::Fixed(cost) => cost,
             Charge::Text => {
                 answer = answer.min(size(0));
                 size(0).div_ceil(10)
             }
-            Charge::Conversion if is_text(0) => size(0).div_ceil(10),
-            Charge::Conversion => 1,
+            Charge::Conversion | Charge::Elements if is_text(0) => size(0).div_ceil(10),
+            Charge::Nominal | Charge::Conversion => 1,
             Charge::TextTwice => {
                 answer = answer.min(size(0));
                 size(0).saturating_mul(2).div_ceil(10)
             }
-            Charge::Elements if is_text(0) => size(0).div_ceil(10),
             Charge::Elements => {
                 size(0).saturating_mul(element.map_or(1, |text| 1 + text.div_ceil(10)))
             }
@@ -387,8 +385,7 @@ impl Estimate<'_> {
 /// what was gathered so far. A step whose outcome is left out costs nothing.
 pub(crate) fn overhead(goal: Goal, body: &Node) -> u64 {
     match goal {
-        Goal::All => 1 + looking(goal),
-        Goal::Exists => 1 + looking(goal),
+        Goal::All | Goal::Exists => 1 + looking(goal),
         Goal::ExistsOne | Goal::Entries => 2,
         Goal::Filter => LIST + 3,
         // A list of one literal was built before.

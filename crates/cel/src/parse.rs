@@ -145,6 +145,14 @@ fn entries_of<'a>(entries: &'a [IdedEntryExpr], push: &mut impl FnMut(&'a IdedEx
     }
 }
 
+/// What a call turns out to be.
+enum Expansion {
+    /// A call.
+    Call,
+    /// A macro, unless a fault in it was reported.
+    Macro(Option<Kind>),
+}
+
 /// Resolves names and macros. A node that cannot be resolved is reported and is `None`; the walk
 /// goes on, so that one answer names all faults.
 struct Lower<'a> {
@@ -263,7 +271,7 @@ impl Lower<'_> {
     }
 
     fn call(&mut self, id: u64, call: &CallExpr) -> Option<Kind> {
-        if let Some(expansion) = self.macros(call) {
+        if let Expansion::Macro(expansion) = self.macros(call) {
             return expansion;
         }
         let mut name = call.func_name.clone();
@@ -293,11 +301,11 @@ impl Lower<'_> {
             .or_else(|| library::find(name).map(Callee::Library))
     }
 
-    /// The node of a macro, if the call is one; `Some(None)` is a macro with a fault.
-    fn macros(&mut self, call: &CallExpr) -> Option<Option<Kind>> {
+    /// The node of a macro, if the call is one.
+    fn macros(&mut self, call: &CallExpr) -> Expansion {
         let name = call.func_name.as_str();
         let Some(target) = call.target.as_deref() else { return self.global_macro(call) };
-        Some(match (name, call.args.as_slice()) {
+        Expansion::Macro(match (name, call.args.as_slice()) {
             ("all", [v, p]) => self.each(Goal::All, target, &[v], None, p),
             ("all", [k, v, p]) => self.each(Goal::All, target, &[k, v], None, p),
             ("exists", [v, p]) => self.each(Goal::Exists, target, &[v], None, p),
@@ -336,12 +344,12 @@ impl Lower<'_> {
                 let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
                 value.zip(body).map(|(value, body)| Kind::Bind { value, body: Box::new(body) })
             }
-            _ => return None,
+            _ => return Expansion::Call,
         })
     }
 
-    fn global_macro(&mut self, call: &CallExpr) -> Option<Option<Kind>> {
-        Some(match (call.func_name.as_str(), call.args.as_slice()) {
+    fn global_macro(&mut self, call: &CallExpr) -> Expansion {
+        Expansion::Macro(match (call.func_name.as_str(), call.args.as_slice()) {
             (operators::HAS, [IdedExpr { expr: Expr::Select(select), .. }]) => {
                 self.boxed(&select.operand).map(|operand| Kind::Select {
                     operand,
@@ -371,14 +379,16 @@ impl Lower<'_> {
                 })
             }
             (operators::OPT_SELECT, [operand, field]) => {
-                let Expr::Literal(LiteralValue::String(field)) = &field.expr else { return None };
+                let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
+                    return Expansion::Call;
+                };
                 self.boxed(operand).map(|operand| Kind::Select {
                     operand,
                     field: field.inner().into(),
                     mode: Mode::Optional,
                 })
             }
-            _ => return None,
+            _ => return Expansion::Call,
         })
     }
 

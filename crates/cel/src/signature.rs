@@ -95,7 +95,7 @@ impl Shape {
             "bytes" => Type::bytes(),
             "timestamp" => Type::Timestamp,
             "duration" => Type::Duration,
-            "type" => Type::Type,
+            "type" => Type::Kind,
             other => Type::opaque(other),
         }))
     }

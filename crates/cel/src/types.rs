@@ -53,8 +53,8 @@ pub enum Type {
     Optional(Arc<Type>),
     /// A value of the library or of the host, by name, as in `kubernetes.Quantity`.
     Opaque(Arc<str>),
-    /// The type of types.
-    Type,
+    /// A type itself, as in `type(x) == int`.
+    Kind,
 }
 
 /// The type of a list.
@@ -195,7 +195,7 @@ impl Type {
             | Self::Timestamp
             | Self::Date
             | Self::Duration
-            | Self::Type => Some(1),
+            | Self::Kind => Some(1),
             Self::Dyn | Self::Object(_) | Self::Opaque(_) => None,
         }
     }
@@ -221,7 +221,7 @@ impl Type {
             | Self::Double
             | Self::IntOrString { .. }
             | Self::Opaque(_)
-            | Self::Type => 1,
+            | Self::Kind => 1,
         }
     }
 }
@@ -247,7 +247,7 @@ impl fmt::Display for Type {
             Self::Object(object) => f.write_str(&object.name),
             Self::Optional(inner) => write!(f, "optional_type({inner})"),
             Self::Opaque(name) => f.write_str(name),
-            Self::Type => f.write_str("type(dyn)"),
+            Self::Kind => f.write_str("type(dyn)"),
         }
     }
 }

@@ -224,11 +224,10 @@ fn timestamp<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
 fn duration<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Duration(match value {
-        Value::Duration(nanos) => *nanos,
+        Value::Duration(nanos) | Value::Int(nanos) => *nanos,
         Value::String(text) => {
             time::parse_duration(text).ok_or_else(|| mismatch(value, "google.protobuf.Duration"))?
         }
-        Value::Int(nanos) => *nanos,
         _ => return no_overload(),
     }))
 }
