@@ -122,23 +122,7 @@ impl Check<'_> {
     /// The elements of a literal must be of one type.
     fn same(&mut self, node: &Node, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
-        // Among others, null is of another type unless those can be missing themselves.
-        let plain = |ty: &Type| {
-            matches!(
-                ty,
-                Type::Bool
-                    | Type::Int
-                    | Type::Uint
-                    | Type::Double
-                    | Type::String { .. }
-                    | Type::Bytes { .. }
-            )
-        };
-        let joined = match (&before, &ty) {
-            (Type::Null, other) | (other, Type::Null) if plain(other) => None,
-            (before, ty) => join(before, ty),
-        };
-        match joined {
+        match join(&before, &ty) {
             Some(joined) => joined,
             None if self.mixed => Type::Dyn,
             None => self.fault(node, format!("expected type '{before}' but found '{ty}'")),

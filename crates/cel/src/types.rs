@@ -167,6 +167,31 @@ impl Type {
         matches!(self, Self::Dyn | Self::IntOrString { .. })
     }
 
+    /// Whether null may stand for a value of this type. A server decides by type alone: that a field
+    /// is declared nullable changes nothing.
+    pub(crate) fn may_be_null(&self) -> bool {
+        match self {
+            Self::Dyn
+            | Self::IntOrString { .. }
+            | Self::Null
+            | Self::Timestamp
+            | Self::Date
+            | Self::Duration
+            | Self::Object(_)
+            | Self::Optional(_)
+            | Self::Opaque(_) => true,
+            Self::Bool
+            | Self::Int
+            | Self::Uint
+            | Self::Double
+            | Self::String { .. }
+            | Self::Bytes { .. }
+            | Self::List(_)
+            | Self::Map(_)
+            | Self::Kind => false,
+        }
+    }
+
     /// The most characters or entries a value can have, given that it came in one request.
     ///
     /// The sizes are those of a real server, because they decide which rules it accepts.

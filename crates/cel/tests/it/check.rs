@@ -43,6 +43,16 @@ fn faults_are_named_and_pointed_at() {
              <input>:1:22: undefined field 'nope'\n | self.spec == 1 || has(self.spec.nope)\n | \
              .....................^",
         ),
+        (
+            "self.spec.replicas == null",
+            "compilation failed: ERROR: <input>:1:20: found no matching overload for '_==_' applied \
+             to '(int, null)'\n | self.spec.replicas == null\n | ...................^",
+        ),
+        (
+            "has(self.spec.nope)",
+            "compilation failed: ERROR: <input>:1:4: undefined field 'nope'\n | \
+             has(self.spec.nope)\n | ...^",
+        ),
     ];
     for (expression, expected) in table {
         let fault = environment().compile(expression, Some(&Type::Bool)).unwrap_err();

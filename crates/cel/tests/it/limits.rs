@@ -92,6 +92,9 @@ fn the_estimate_follows_declared_sizes() {
     assert!(estimate(&list(text(Some(10)), Some(100)), nested) < ESTIMATE_PER_EXPRESSION);
     assert!(estimate(&list(text(None), None), nested) > 100 * ESTIMATE_PER_EXPRESSION);
     assert!(estimate(&list(Type::Int, None), nested) > 100 * ESTIMATE_PER_EXPRESSION);
+    // The server says of this one: by factor of 1.6x.
+    let sum = estimate(&list(text(None), None), "self.map(x, x.size()).sum() < 10");
+    assert!((15_500_000..16_500_000).contains(&sum), "{sum}");
     assert_eq!(estimate(&text(Some(10)), "self == 'abc'"), 2);
     assert_eq!(estimate(&text(Some(100)), "self.startsWith('a')"), 41);
 }
@@ -137,6 +140,18 @@ fn deep_and_long_expressions_are_refused_and_never_abort() {
     let program = environment.compile(&chain, None).unwrap();
     let answer = program.evaluate(&[], &mut Budget::default()).unwrap();
     assert_eq!(answer.into_json(), json!(201));
+    for deep in [
+        format!("[1]{}", ".map(x, x)".repeat(240)),
+        format!("[1]{}.size()", ".sortBy(x, x)".repeat(240)),
+        format!("optional.of(1){}", ".optMap(x, x)".repeat(240)),
+        format!("{{'a': 1}}{}", ".transformMap(k, v, v)".repeat(240)),
+        format!("dyn({{}}){}", ".?a".repeat(240)),
+        format!("'a'{}", ".trim()".repeat(240)),
+    ] {
+        let program = environment.compile(&deep, None).unwrap();
+        let answer = program.evaluate(&[], &mut Budget::default());
+        assert!(answer.is_ok(), "{deep}: {answer:?}");
+    }
     let logic = format!("true{}", " && true".repeat(1_000));
     assert!(environment.compile(&logic, None).is_ok(), "chains of && are balanced");
     let long = " ".repeat(10_240) + "1";

@@ -99,11 +99,13 @@ fn fields_have_escaped_names_and_undeclared_ones_are_not_there() {
 
 #[test]
 fn null_is_there_and_is_null() {
-    let ty = object(&[("x", Type::string())]);
-    let tree = json!({"x": null});
+    let ty = object(&[("x", object(&[("y", Type::Int)])), ("s", Type::string())]);
+    let tree = json!({"x": null, "s": null});
     assert_eq!(evaluate("has(self.x)", &ty, &tree), Ok(json!(true)));
     assert_eq!(evaluate("self.x == null", &ty, &tree), Ok(json!(true)));
-    assert_eq!(evaluate("self.x != null", &ty, &json!({"x": "y"})), Ok(json!(true)));
+    assert_eq!(evaluate("self.x != null && self.x.y > 1", &ty, &tree), Ok(json!(false)));
+    assert_eq!(evaluate("self.x != null", &ty, &json!({"x": {}})), Ok(json!(true)));
+    assert_eq!(evaluate("dyn(self.s) == null", &ty, &tree), Ok(json!(true)));
 }
 
 #[test]
