@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::environment::Environment;
 use crate::fault::{CompileError, Finding};
-use crate::library::regex::Pattern;
+use crate::library::regex::{self, Pattern};
 use crate::library::{self, operators, time};
 use crate::signature::{Signature, join};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
@@ -351,7 +351,7 @@ impl Check<'_> {
             }
             "matches" | "find" | "findAll" => {
                 if let Some((node, text)) = text(1) {
-                    match Pattern::compile(&text) {
+                    match Pattern::compile(&text, regex::SPELLED) {
                         Ok(pattern) => {
                             self.patterns.insert(text.to_string(), pattern);
                         }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::compare;
 use crate::cost::{self, Meter};
 use crate::fault::EvalError;
-use crate::library::regex::Pattern;
+use crate::library::regex::{self, Pattern};
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::value::{Key, List, Map, Value};
@@ -25,6 +25,10 @@ pub(crate) struct Work<'p> {
 /// loop over texts, and little memory.
 const COMPUTED_PATTERNS: usize = 32;
 
+/// What compiling a computed pattern costs: a server charges nothing, but a short pattern can take a
+/// millisecond, and a loop can make any number of them.
+const COMPILED_PATTERN: u64 = 1_000;
+
 impl<'p> Work<'p> {
     pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Pattern>) -> Self {
         Self { meter: Meter::new(limit), patterns, computed: HashMap::new() }
@@ -39,7 +43,8 @@ impl<'p> Work<'p> {
         if let Some(known) = self.patterns.get(text).or_else(|| self.computed.get(text)) {
             return Ok(known.clone());
         }
-        let pattern = Pattern::compile(text).map_err(EvalError::failed)?;
+        self.charge(COMPILED_PATTERN)?;
+        let pattern = Pattern::compile(text, regex::COMPUTED).map_err(EvalError::failed)?;
         if self.computed.len() == COMPUTED_PATTERNS {
             self.computed.clear();
         }

@@ -24,7 +24,7 @@ mod signature;
 mod tree;
 
 pub use cost::Budget;
-pub use environment::{Answer, Environment, HostRun, Limits, Program};
+pub use environment::{Answer, Environment, HostRun, Limits, Program, UnreadableSignature};
 pub use fault::{CompileError, EvalError, Finding};
 pub use library::{
     format::Format,

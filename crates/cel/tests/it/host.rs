@@ -30,7 +30,8 @@ fn a_function_of_the_host_is_checked_charged_and_called() {
     let signature = format!("{name}.(string) bool");
     let environment = Environment::new()
         .with_variable("authorizer", Type::opaque(name))
-        .with_function("may", &[&signature], 350_000, allowed);
+        .with_function("may", &[&signature], 350_000, Arc::clone(&allowed))
+        .unwrap();
     let bindings = [("authorizer", Binding::Value(Value::Host(Arc::new(Authorizer))))];
     let answer = |expression: &str| {
         let program = environment.compile(expression, Some(&Type::Bool)).unwrap();
@@ -42,4 +43,6 @@ fn a_function_of_the_host_is_checked_charged_and_called() {
     assert_eq!(answer(three), Err(EvalError::CostExceeded));
     assert!(environment.compile("authorizer.may(1)", None).is_err());
     assert!(environment.compile("'x'.may('get')", None).is_err());
+    let unreadable = Environment::new().with_function("f", &["string -> int"], 1, allowed);
+    assert_eq!(unreadable.unwrap_err().0, "string -> int");
 }

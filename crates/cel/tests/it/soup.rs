@@ -246,6 +246,13 @@ proptest! {
     }
 
     #[test]
+    fn what_is_escaped_can_be_read_back(name in "[a-z_./-]{1,12}|if|in|__if__|namespace") {
+        let escaped = gantry_cel::escape(&name).unwrap();
+        prop_assert!(escaped.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()));
+        prop_assert!(gantry_cel::unescape(&escaped) == name, "{} as {}", name, escaped);
+    }
+
+    #[test]
     fn any_text_gives_an_answer_or_a_fault(expression in "\\PC{0,40}") {
         let ended = ends_well(&expression, &Type::Dyn);
         prop_assert!(ended.is_ok(), "{}: {:?}", expression, ended);
