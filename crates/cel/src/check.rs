@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::environment::Environment;
 use crate::fault::{CompileError, Finding};
-use crate::library::regex::Pattern;
+use crate::library::regex::{self, Pattern};
 use crate::library::{self, operators, time};
 use crate::signature::{Signature, join};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
@@ -39,6 +39,7 @@ pub(crate) fn check(
         types: vec![Type::Dyn; nodes],
         patterns: HashMap::new(),
         findings: Vec::new(),
+        mixed: false,
     };
     let result = check.node(root);
     if check.findings.is_empty() {
@@ -55,6 +56,8 @@ struct Check<'a> {
     types: Vec<Type>,
     patterns: HashMap<String, Pattern>,
     findings: Vec<Finding>,
+    /// Whether literals may have elements of different types: those that are formatted may.
+    mixed: bool,
 }
 
 impl Check<'_> {
@@ -74,14 +77,13 @@ impl Check<'_> {
 
     fn type_of(&mut self, node: &Node) -> Type {
         match &node.kind {
-            Kind::Literal(value) => self.literal(node, value),
+            Kind::Literal(value) => literal(value),
             Kind::Global(place) => self.environment.variable_type(*place),
             Kind::Local(slot) => self.locals.get(*slot).cloned().unwrap_or(Type::Dyn),
             Kind::Select { operand, field, mode } => self.select(node, operand, field, *mode),
             Kind::Index { operand, index, optional } => self.index(node, operand, index, *optional),
             Kind::Call { callee, member, args } => self.call(node, callee, *member, args),
-            Kind::And(pair) => self.logic(node, "_&&_", pair),
-            Kind::Or(pair) => self.logic(node, "_||_", pair),
+            Kind::And(pair) | Kind::Or(pair) => self.logic(pair),
             Kind::Conditional(parts) => {
                 let [test, yes, no] = parts.each_ref().map(|part| self.node(part));
                 match join(&yes, &no) {
@@ -117,33 +119,12 @@ impl Check<'_> {
         }
     }
 
-    fn literal(&mut self, node: &Node, value: &Value<'_>) -> Type {
-        match value {
-            Value::Null => Type::Null,
-            Value::Bool(_) => Type::Bool,
-            Value::Int(_) => Type::Int,
-            Value::Uint(_) => Type::Uint,
-            Value::Double(_) => Type::Double,
-            Value::String(_) => Type::string(),
-            Value::Bytes(_) => Type::bytes(),
-            Value::Type(_) => Type::Type,
-            Value::List(list) => {
-                let mut joined: Option<Type> = None;
-                for item in list.iter().flatten() {
-                    let ty = self.literal(node, &item);
-                    joined = Some(self.same(node, joined, ty));
-                }
-                Type::list(joined.unwrap_or(Type::Dyn))
-            }
-            _ => Type::Dyn,
-        }
-    }
-
     /// The elements of a literal must be of one type.
     fn same(&mut self, node: &Node, before: Option<Type>, ty: Type) -> Type {
         let Some(before) = before else { return ty };
         match join(&before, &ty) {
             Some(joined) => joined,
+            None if self.mixed => Type::Dyn,
             None => self.fault(node, format!("expected type '{before}' but found '{ty}'")),
         }
     }
@@ -228,12 +209,14 @@ impl Check<'_> {
         }
     }
 
-    fn logic(&mut self, node: &Node, name: &str, pair: &[Node; 2]) -> Type {
+    fn logic(&mut self, pair: &[Node; 2]) -> Type {
         let types = pair.each_ref().map(|side| self.node(side));
-        if types.iter().all(|ty| is(ty, &Type::Bool)) {
-            return Type::Bool;
+        for (side, ty) in pair.iter().zip(&types) {
+            if !is(ty, &Type::Bool) {
+                self.fault(side, format!("expected type 'bool' but found '{ty}'"));
+            }
         }
-        self.no_overload(node, name, false, &types)
+        Type::Bool
     }
 
     fn with(&mut self, locals: &[Type], body: &Node) -> Type {
@@ -314,7 +297,10 @@ impl Check<'_> {
     }
 
     fn call(&mut self, node: &Node, callee: &Callee, member: bool, args: &[Node]) -> Type {
+        let outside = self.mixed;
+        self.mixed |= callee.name() == "format";
         let types: Vec<Type> = args.iter().map(|arg| self.node(arg)).collect();
+        self.mixed = outside;
         let signatures: &[Signature] = match callee {
             Callee::Library(entry) => library::signatures(entry),
             Callee::Host(function) => &function.signatures,
@@ -365,7 +351,7 @@ impl Check<'_> {
             }
             "matches" | "find" | "findAll" => {
                 if let Some((node, text)) = text(1) {
-                    match Pattern::compile(&text) {
+                    match Pattern::compile(&text, regex::SPELLED) {
                         Ok(pattern) => {
                             self.patterns.insert(text.to_string(), pattern);
                         }
@@ -390,6 +376,20 @@ impl Check<'_> {
         };
         let message = format!("found no matching overload for '{name}' applied to '{applied}'");
         self.fault(node, message)
+    }
+}
+
+fn literal(value: &Value<'_>) -> Type {
+    match value {
+        Value::Null => Type::Null,
+        Value::Bool(_) => Type::Bool,
+        Value::Int(_) => Type::Int,
+        Value::Uint(_) => Type::Uint,
+        Value::Double(_) => Type::Double,
+        Value::String(_) => Type::string(),
+        Value::Bytes(_) => Type::bytes(),
+        Value::Type(_) => Type::Kind,
+        _ => Type::Dyn,
     }
 }
 

@@ -1,15 +1,19 @@
 //! Whether values are equal, and which comes first.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
 
 use crate::fault::EvalError;
 use crate::types::ListKind;
-use crate::value::{List, Map, Value};
+use crate::value::{Key, List, Map, Text, Value};
+use crate::view::to_json;
 
 /// Whether two values are equal. Values of different types are not, except numbers.
 pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> Result<bool, EvalError> {
     Ok(match (one, two) {
-        (Value::Null, Value::Null) => true,
+        (Value::Null, Value::Null) | (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Bool(one), Value::Bool(two)) => one == two,
         (
             Value::Int(_) | Value::Uint(_) | Value::Double(_),
@@ -21,7 +25,6 @@ pub(crate) fn equal(one: &Value<'_>, two: &Value<'_>) -> Result<bool, EvalError>
         (Value::Duration(one), Value::Duration(two)) => one == two,
         (Value::List(one), Value::List(two)) => lists_equal(one, two)?,
         (Value::Map(one), Value::Map(two)) => maps_equal(one, two)?,
-        (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(one)), Value::Optional(Some(two))) => equal(one, two)?,
         (Value::Type(one), Value::Type(two)) => one == two,
         (Value::Quantity(one), Value::Quantity(two)) => one == two,
@@ -54,7 +57,8 @@ fn lists_equal(one: &List<'_>, two: &List<'_>) -> Result<bool, EvalError> {
             // As many elements on both sides, and elements are unique: one inclusion is enough,
             // but validation may not have run, so both are asked.
             let (one, two) = (one.to_vec()?, two.to_vec()?);
-            Ok(includes(&one, &two)? && includes(&two, &one)?)
+            let (these, those) = (Index::new(&one, kind)?, Index::new(&two, kind)?);
+            Ok(these.includes(&two)? && those.includes(&one)?)
         }
     }
 }
@@ -97,27 +101,20 @@ pub(crate) fn join<'v>(one: &List<'v>, two: &List<'v>) -> Result<List<'v>, EvalE
     let mut items = one.to_vec()?;
     match one.kind() {
         ListKind::Atomic => items.extend(two.to_vec()?),
-        ListKind::Set => {
-            for element in two.iter() {
-                let element = element?;
-                if !contains(&items, &element)? {
-                    items.push(element);
-                }
+        kind @ (ListKind::Set | ListKind::Map(_)) => {
+            let mut places = BTreeMap::new();
+            for (place, item) in items.iter().enumerate() {
+                places.insert(identity(item, kind)?, place);
             }
-        }
-        ListKind::Map(keys) => {
             for element in two.iter() {
                 let element = element?;
-                let mut known = None;
-                for (place, candidate) in items.iter().enumerate() {
-                    if same_keys(candidate, &element, keys)? {
-                        known = Some(place);
-                        break;
+                let id = identity(&element, kind)?;
+                match places.get(&id) {
+                    Some(place) => items[*place] = element,
+                    None => {
+                        places.insert(id, items.len());
+                        items.push(element);
                     }
-                }
-                match known {
-                    Some(place) => items[place] = element,
-                    None => items.push(element),
                 }
             }
         }
@@ -125,17 +122,75 @@ pub(crate) fn join<'v>(one: &List<'v>, two: &List<'v>) -> Result<List<'v>, EvalE
     Ok(List::Owned { items: std::sync::Arc::new(items), kind: one.kind() })
 }
 
-fn same_keys(one: &Value<'_>, two: &Value<'_>, keys: &[String]) -> Result<bool, EvalError> {
-    let (Value::Map(one), Value::Map(two)) = (one, two) else { return Ok(false) };
-    for key in keys {
-        let name = crate::types::escape(key).unwrap_or_else(|| key.clone());
-        match (one.get(&name)?, two.get(&name)?) {
-            (Some(here), Some(there)) if equal(&here, &there)? => {}
-            (None, None) => {}
-            _ => return Ok(false),
+/// The elements of a set or map list by what makes each of them one of a kind: looking for every
+/// element of another list then takes no more than its length.
+struct Index<'a, 'v> {
+    kind: &'a ListKind,
+    elements: BTreeMap<Vec<Option<Key<'v>>>, &'a Value<'v>>,
+}
+
+impl<'a, 'v> Index<'a, 'v> {
+    fn new(items: &'a [Value<'v>], kind: &'a ListKind) -> Result<Self, EvalError> {
+        let mut elements = BTreeMap::new();
+        for item in items {
+            elements.insert(identity(item, kind)?, item);
         }
+        Ok(Self { kind, elements })
     }
-    Ok(true)
+
+    /// Whether every one of `items` is an element.
+    fn includes(&self, items: &[Value<'v>]) -> Result<bool, EvalError> {
+        for item in items {
+            match self.elements.get(&identity(item, self.kind)?) {
+                Some(known) if equal(known, item)? => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What makes an element of a set or map list one of a kind.
+fn identity<'v>(value: &Value<'v>, kind: &ListKind) -> Result<Vec<Option<Key<'v>>>, EvalError> {
+    match (kind, value) {
+        (ListKind::Map(keys), Value::Map(map)) => {
+            let values = keys.iter().map(|key| {
+                let name = crate::types::escape(key).unwrap_or_else(|| key.clone());
+                map.get(&name)?.as_ref().map(key_of).transpose()
+            });
+            values.collect()
+        }
+        _ => Ok(vec![Some(key_of(value)?)]),
+    }
+}
+
+/// A key that two values share if they are equal. What is no key is written out.
+fn key_of<'v>(value: &Value<'v>) -> Result<Key<'v>, EvalError> {
+    match value.as_key() {
+        Some(key) => Ok(key),
+        None => Ok(Key::String(Text::Shared(to_json(value)?.to_string().into()))),
+    }
+}
+
+/// How much there is to compare in a value, in nodes: sizes alone say nothing of what is below.
+pub(crate) fn weight(value: &Value<'_>) -> u64 {
+    match value {
+        Value::List(List::View { items, .. }) => items.iter().map(json_weight).sum(),
+        Value::List(List::Owned { items, .. }) => items.iter().map(weight).sum(),
+        Value::Map(Map::View { entries, .. } | Map::Object { entries, .. }) => {
+            entries.values().map(json_weight).sum()
+        }
+        Value::Map(Map::Owned(entries)) => entries.values().map(weight).sum(),
+        _ => 1,
+    }
+}
+
+fn json_weight(json: &Json) -> u64 {
+    match json {
+        Json::Array(items) => 1 + items.iter().map(json_weight).sum::<u64>(),
+        Json::Object(entries) => 1 + entries.values().map(json_weight).sum::<u64>(),
+        Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => 1,
+    }
 }
 
 /// Which of two values comes first, if values of their types have an order.

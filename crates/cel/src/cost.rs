@@ -241,6 +241,9 @@ impl Estimate<'_> {
     }
 
     fn node(&self, node: &Node) -> Bound {
+        if let Some(value) = &node.constant {
+            return Bound { cost: 0, size: value.size() };
+        }
         let declared = self.size(node);
         match &node.kind {
             Kind::Literal(value) => Bound { cost: 0, size: value.size() },
@@ -321,19 +324,17 @@ impl Estimate<'_> {
         };
         let mut answer = declared;
         let cost = match charge {
-            Charge::Nominal => 1,
             Charge::Fixed(cost) => cost,
             Charge::Text => {
                 answer = answer.min(size(0));
                 size(0).div_ceil(10)
             }
-            Charge::Conversion if is_text(0) => size(0).div_ceil(10),
-            Charge::Conversion => 1,
+            Charge::Conversion | Charge::Elements if is_text(0) => size(0).div_ceil(10),
+            Charge::Nominal | Charge::Conversion => 1,
             Charge::TextTwice => {
                 answer = answer.min(size(0));
                 size(0).saturating_mul(2).div_ceil(10)
             }
-            Charge::Elements if is_text(0) => size(0).div_ceil(10),
             Charge::Elements => {
                 size(0).saturating_mul(element.map_or(1, |text| 1 + text.div_ceil(10)))
             }
@@ -346,7 +347,7 @@ impl Estimate<'_> {
             Charge::Search => size(0).div_ceil(10).saturating_mul(size(1).div_ceil(10)),
             Charge::Membership => match args.get(1).map(|arg| self.ty(arg)) {
                 Some(Type::Map(_)) => 1,
-                _ if matches!(args.get(1).map(|arg| &arg.kind), Some(Kind::Literal(_))) => 0,
+                _ if args.get(1).is_some_and(|arg| arg.constant.is_some()) => 0,
                 _ => size(1),
             },
             Charge::Comparison => size(0).min(size(1)).div_ceil(10),
@@ -384,12 +385,11 @@ impl Estimate<'_> {
 /// what was gathered so far. A step whose outcome is left out costs nothing.
 pub(crate) fn overhead(goal: Goal, body: &Node) -> u64 {
     match goal {
-        Goal::All => 1 + looking(goal),
-        Goal::Exists => 1 + looking(goal),
+        Goal::All | Goal::Exists => 1 + looking(goal),
         Goal::ExistsOne | Goal::Entries => 2,
         Goal::Filter => LIST + 3,
         // A list of one literal was built before.
-        Goal::List if matches!(body.kind, Kind::Literal(_)) => 2,
+        Goal::List if body.constant.is_some() => 2,
         Goal::List => LIST + 2,
         Goal::Map => 3,
     }

@@ -56,6 +56,11 @@ impl Default for Limits {
     }
 }
 
+/// A signature that does not read as one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read the signature {0:?}: write it as in `string.(int) bool` or `(string) int`")]
+pub struct UnreadableSignature(pub String);
+
 /// What a function of the host does with its arguments; a member finds its target in front.
 pub type HostRun = Arc<dyn for<'v> Fn(&[Value<'v>]) -> Result<Value<'v>, EvalError> + Send + Sync>;
 
@@ -90,24 +95,29 @@ impl Environment {
 
     /// Adds a function of the host, which costs the same whatever it is given.
     ///
-    /// Signatures read `authorizer.(string) check` for a member, `(int,list(A)) A` else; one that
-    /// cannot be read is not offered.
-    #[must_use]
+    /// Signatures read `authorizer.(string) check` for a member, `(int,list(A)) A` else, where a
+    /// single capital letter stands for any type.
+    ///
+    /// # Errors
+    /// When a signature cannot be read.
     pub fn with_function(
         mut self,
         name: &str,
         signatures: &[&str],
         cost: u64,
         run: HostRun,
-    ) -> Self {
-        let signatures = signatures.iter().filter_map(|text| Signature::parse(text)).collect();
+    ) -> Result<Self, UnreadableSignature> {
+        let signatures = signatures
+            .iter()
+            .map(|text| Signature::parse(text).ok_or_else(|| UnreadableSignature((*text).into())))
+            .collect::<Result<_, _>>()?;
         self.functions.push(Arc::new(HostFunction {
             name: name.to_owned(),
             signatures,
             cost,
             run,
         }));
-        self
+        Ok(self)
     }
 
     /// Sets how large an expression may be.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::compare;
 use crate::cost::{self, Meter};
 use crate::fault::EvalError;
-use crate::library::regex::Pattern;
+use crate::library::regex::{self, Pattern};
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::value::{Key, List, Map, Value};
@@ -25,6 +25,10 @@ pub(crate) struct Work<'p> {
 /// loop over texts, and little memory.
 const COMPUTED_PATTERNS: usize = 32;
 
+/// What compiling a computed pattern costs: a server charges nothing, but a short pattern can take a
+/// millisecond, and a loop can make any number of them.
+const COMPILED_PATTERN: u64 = 1_000;
+
 impl<'p> Work<'p> {
     pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Pattern>) -> Self {
         Self { meter: Meter::new(limit), patterns, computed: HashMap::new() }
@@ -39,7 +43,8 @@ impl<'p> Work<'p> {
         if let Some(known) = self.patterns.get(text).or_else(|| self.computed.get(text)) {
             return Ok(known.clone());
         }
-        let pattern = Pattern::compile(text).map_err(EvalError::failed)?;
+        self.charge(COMPILED_PATTERN)?;
+        let pattern = Pattern::compile(text, regex::COMPUTED).map_err(EvalError::failed)?;
         if self.computed.len() == COMPUTED_PATTERNS {
             self.computed.clear();
         }
@@ -59,6 +64,9 @@ pub(crate) struct Evaluation<'p, 'v> {
 
 impl<'p: 'v, 'v> Evaluation<'p, 'v> {
     pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
+        if let Some(value) = &node.constant {
+            return Ok(value.clone());
+        }
         match &node.kind {
             Kind::Literal(value) => Ok(value.clone()),
             Kind::Global(place) => {
@@ -93,8 +101,12 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
                 self.with(value, body)
             }
             Kind::OptionalMap { operand, body, flat } => match self.node(operand)? {
-                Value::Optional(None) => Ok(Value::none()),
+                Value::Optional(None) => {
+                    self.work.charge(2)?;
+                    Ok(Value::none())
+                }
                 Value::Optional(Some(inner)) => {
+                    self.work.charge(2)?;
                     let answer = self.with((*inner).clone(), body)?;
                     match (flat, &answer) {
                         (false, _) => Ok(Value::some(answer)),
@@ -118,9 +130,6 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
 
     fn select(&mut self, operand: &'p Node, field: &'p str, mode: Mode) -> Answer<'v> {
         let operand = self.node(operand)?;
-        if mode != Mode::Test {
-            self.work.charge(1)?;
-        }
         // Selection looks through an optional and stays one.
         let (operand, mode) = match operand {
             Value::Optional(None) if mode == Mode::Test => return Ok(Value::Bool(false)),
@@ -131,8 +140,16 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
             Value::Optional(Some(inner)) => ((*inner).clone(), mode),
             other => (other, mode),
         };
-        let Value::Map(map) = &operand else { return Err(EvalError::NoSuchOverload) };
-        match (map.get(field)?, mode) {
+        let found = match &operand {
+            Value::Map(map) => map.get(field)?,
+            Value::List(_) if mode == Mode::Value => return Err(unsupported_index("string")),
+            _ => None,
+        };
+        // What is not there is looked for without charge.
+        if mode == Mode::Value || (mode == Mode::Optional && found.is_some()) {
+            self.work.charge(1)?;
+        }
+        match (found, mode) {
             (found, Mode::Test) => Ok(Value::Bool(found.is_some())),
             (Some(value), Mode::Value) => Ok(value),
             (None, Mode::Value) => Err(EvalError::NoSuchKey(field.to_owned())),
@@ -144,16 +161,17 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
     fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> Answer<'v> {
         let operand = self.node(operand)?;
         let index = self.node(index)?;
-        self.work.charge(1)?;
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::none()),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, optional),
         };
         match (at(&operand, &index), optional) {
-            (Ok(value), true) => Ok(Value::some(value)),
             (Err(EvalError::NoSuchKey(_) | EvalError::OutOfBounds(_)), true) => Ok(Value::none()),
-            (answer, _) => answer,
+            (answer, optional) => {
+                self.work.charge(1)?;
+                if optional { answer.map(Value::some) } else { answer }
+            }
         }
     }
 
@@ -189,10 +207,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
         match nodes {
             // Operators, nearly always: no allocation for their operands.
             [one, two] => {
-                let args = [self.node(one)?, self.node(two)?];
+                let first = self.node(one)?;
+                // The alternative is not looked at where it is not needed.
+                match (&first, callee) {
+                    (Value::Optional(Some(inner)), Callee::Library(entry)) => match entry.name {
+                        "orValue" => return Ok((**inner).clone()),
+                        "or" => return Ok(first),
+                        _ => {}
+                    },
+                    (_, Callee::Library(_) | Callee::Host(_)) => {}
+                }
+                let args = [first, self.node(two)?];
                 // Membership in a list of literals is decided without a walk on a real server.
                 let free = matches!(callee, Callee::Library(entry) if entry.name == operators::IN)
-                    && matches!(two.kind, Kind::Literal(_));
+                    && matches!(two.constant, Some(Value::List(_)));
                 self.apply(callee, &args, free)
             }
             [one] => {
@@ -448,17 +476,23 @@ pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'v>) -> Answer<'v> {
                     Some(place) => place,
                     None => return Err(EvalError::failed(format!("invalid index: {place}"))),
                 },
-                _ => return Err(EvalError::NoSuchOverload),
+                other => return Err(unsupported_index(other.type_name())),
             };
             let found = usize::try_from(place).ok().map(|place| list.get(place)).transpose()?;
             found.flatten().ok_or(EvalError::OutOfBounds(place))
         }
         Value::Map(map) => {
             let key = index.as_key().ok_or(EvalError::NoSuchOverload)?;
-            map.at(&key)?.ok_or_else(|| {
-                EvalError::NoSuchKey(crate::library::convert::to_text(index).unwrap_or_default())
-            })
+            map.at(&key)?.ok_or_else(|| no_such_key(index))
         }
-        _ => Err(EvalError::NoSuchOverload),
+        _ => Err(no_such_key(index)),
     }
+}
+
+fn no_such_key(key: &Value<'_>) -> EvalError {
+    EvalError::NoSuchKey(crate::library::convert::to_text(key).unwrap_or_default())
+}
+
+fn unsupported_index(name: &str) -> EvalError {
+    EvalError::failed(format!("unsupported index type '{name}' in list"))
 }

@@ -24,8 +24,16 @@ mod signature;
 mod tree;
 
 pub use cost::Budget;
-pub use environment::{Answer, Environment, HostRun, Limits, Program};
+pub use environment::{Answer, Environment, HostRun, Limits, Program, UnreadableSignature};
 pub use fault::{CompileError, EvalError, Finding};
+pub use library::{
+    format::Format,
+    net::{Cidr, Ip},
+    quantity::Quantity,
+    semver::Version,
+    time::Moment,
+    url::Url,
+};
 pub use types::{Field, ListKind, ListType, MapType, ObjectType, Type, escape, unescape};
 pub use value::{HostValue, Key, List, Map, Text, Value};
 pub use view::Binding;

@@ -5,8 +5,9 @@
 //! a thread with a stack for the longest text that is allowed; what leaves it is no deeper than
 //! evaluation can follow on any stack.
 
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use cel as engine;
@@ -15,10 +16,12 @@ use engine::common::ast::{
 };
 
 use crate::environment::{Environment, Limits};
-use crate::fault::{CompileError, Finding};
+use crate::eval::Work;
+use crate::fault::{CompileError, EvalError, Finding};
 use crate::library;
+use crate::library::regex::Pattern;
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
-use crate::value::Value;
+use crate::value::{Map, Value};
 
 /// An expression with its names resolved.
 #[derive(Debug)]
@@ -89,7 +92,8 @@ fn parse_here(
         findings: Vec::new(),
     };
     let root = lower.node(&expr);
-    let Lower { nodes, mentioned, findings, .. } = lower;
+    let Lower { nodes, mentioned, mut findings, .. } = lower;
+    findings.sort_by_key(|finding| (finding.line, finding.column));
     match root {
         Some(root) if findings.is_empty() => Ok(Parsed { root, nodes, mentioned }),
         Some(_) | None => Err(CompileError::Invalid(findings)),
@@ -141,6 +145,14 @@ fn entries_of<'a>(entries: &'a [IdedEntryExpr], push: &mut impl FnMut(&'a IdedEx
     }
 }
 
+/// What a call turns out to be.
+enum Expansion {
+    /// A call.
+    Call,
+    /// A macro, unless a fault in it was reported.
+    Macro(Option<Kind>),
+}
+
 /// Resolves names and macros. A node that cannot be resolved is reported and is `None`; the walk
 /// goes on, so that one answer names all faults.
 struct Lower<'a> {
@@ -180,13 +192,17 @@ impl Lower<'_> {
                 self.fault(expr.id, "Syntax error: incomplete expression".to_owned())
             }
         }?;
-        Some(self.make(expr.id, fold_constant(kind)))
-    }
-
-    fn make(&mut self, id: u64, kind: Kind) -> Node {
-        let node = Node { id: self.nodes, at: self.offset(id), kind };
+        let constant = match fold(&kind) {
+            Ok(constant) => constant,
+            // Constants with a form of their own are looked at by the checker, which points at them.
+            Err(_) if matches!(&kind, Kind::Call { callee, .. } if is_time(callee.name())) => None,
+            Err(error) => {
+                return self.fault(expr.id, format!("program instantiation failed: {error}"));
+            }
+        };
+        let node = Node { id: self.nodes, at: self.offset(expr.id), kind, constant };
         self.nodes += 1;
-        node
+        Some(node)
     }
 
     fn boxed(&mut self, expr: &IdedExpr) -> Option<Box<Node>> {
@@ -255,7 +271,7 @@ impl Lower<'_> {
     }
 
     fn call(&mut self, id: u64, call: &CallExpr) -> Option<Kind> {
-        if let Some(expansion) = self.macros(id, call) {
+        if let Expansion::Macro(expansion) = self.macros(call) {
             return expansion;
         }
         let mut name = call.func_name.clone();
@@ -285,18 +301,16 @@ impl Lower<'_> {
             .or_else(|| library::find(name).map(Callee::Library))
     }
 
-    /// The node of a macro, if the call is one; `Some(None)` is a macro with a fault.
-    fn macros(&mut self, id: u64, call: &CallExpr) -> Option<Option<Kind>> {
+    /// The node of a macro, if the call is one.
+    fn macros(&mut self, call: &CallExpr) -> Expansion {
         let name = call.func_name.as_str();
-        let Some(target) = call.target.as_deref() else { return self.global_macro(id, call) };
-        Some(match (name, call.args.as_slice()) {
+        let Some(target) = call.target.as_deref() else { return self.global_macro(call) };
+        Expansion::Macro(match (name, call.args.as_slice()) {
             ("all", [v, p]) => self.each(Goal::All, target, &[v], None, p),
             ("all", [k, v, p]) => self.each(Goal::All, target, &[k, v], None, p),
             ("exists", [v, p]) => self.each(Goal::Exists, target, &[v], None, p),
             ("exists", [k, v, p]) => self.each(Goal::Exists, target, &[k, v], None, p),
-            ("exists_one" | "existsOne", [v, p]) => {
-                self.each(Goal::ExistsOne, target, &[v], None, p)
-            }
+            ("exists_one", [v, p]) => self.each(Goal::ExistsOne, target, &[v], None, p),
             ("exists_one" | "existsOne", [k, v, p]) => {
                 self.each(Goal::ExistsOne, target, &[k, v], None, p)
             }
@@ -330,12 +344,12 @@ impl Lower<'_> {
                 let body = self.scoped(&[v], &[body]).and_then(|mut bodies| bodies.pop());
                 value.zip(body).map(|(value, body)| Kind::Bind { value, body: Box::new(body) })
             }
-            _ => return None,
+            _ => return Expansion::Call,
         })
     }
 
-    fn global_macro(&mut self, id: u64, call: &CallExpr) -> Option<Option<Kind>> {
-        Some(match (call.func_name.as_str(), call.args.as_slice()) {
+    fn global_macro(&mut self, call: &CallExpr) -> Expansion {
+        Expansion::Macro(match (call.func_name.as_str(), call.args.as_slice()) {
             (operators::HAS, [IdedExpr { expr: Expr::Select(select), .. }]) => {
                 self.boxed(&select.operand).map(|operand| Kind::Select {
                     operand,
@@ -343,7 +357,9 @@ impl Lower<'_> {
                     mode: Mode::Test,
                 })
             }
-            (operators::HAS, [_]) => self.fault(id, "invalid argument to has() macro".to_owned()),
+            (operators::HAS, [other]) => {
+                self.fault(other.id, "invalid argument to has() macro".to_owned())
+            }
             (operators::LOGICAL_AND, [left, right]) => {
                 self.pair(left, right).map(|pair| Kind::And(Box::new(pair)))
             }
@@ -363,14 +379,16 @@ impl Lower<'_> {
                 })
             }
             (operators::OPT_SELECT, [operand, field]) => {
-                let Expr::Literal(LiteralValue::String(field)) = &field.expr else { return None };
+                let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
+                    return Expansion::Call;
+                };
                 self.boxed(operand).map(|operand| Kind::Select {
                     operand,
                     field: field.inner().into(),
                     mode: Mode::Optional,
                 })
             }
-            _ => return None,
+            _ => return Expansion::Call,
         })
     }
 
@@ -414,6 +432,10 @@ impl Lower<'_> {
     }
 }
 
+fn is_time(name: &str) -> bool {
+    matches!(name, "timestamp" | "duration")
+}
+
 /// `a.b.c` of an expression that is only names.
 fn qualified(expr: &IdedExpr) -> Option<String> {
     match &expr.expr {
@@ -437,17 +459,43 @@ fn constant(literal: &LiteralValue) -> Value<'static> {
     }
 }
 
-/// A list or map of literals is itself one: it costs nothing and is built once.
-fn fold_constant(kind: Kind) -> Kind {
-    let folded = match &kind {
+/// Functions of one literal that are applied once, when the expression is compiled.
+const FOLDED: [&str; 10] =
+    ["int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "type", "dyn"];
+
+/// What a node answers, if that is known before evaluation.
+fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
+    Ok(match kind {
+        Kind::Literal(value) => Some(value.clone()),
         Kind::List(elements) => {
-            let literals = elements.iter().map(|(node, optional)| match (&node.kind, optional) {
-                (Kind::Literal(value), false) => Some(value.clone()),
-                _ => None,
+            let known =
+                elements.iter().map(|(node, optional)| node.constant.clone().filter(|_| !optional));
+            known.collect::<Option<Vec<_>>>().map(Value::list)
+        }
+        Kind::Map(entries) => {
+            let known = entries.iter().map(|(key, value, optional)| {
+                let key = key.constant.as_ref().and_then(Value::as_key).filter(|_| !optional)?;
+                Some((key, value.constant.clone()?))
             });
-            literals.collect::<Option<Vec<_>>>().map(Value::list)
+            let known: Option<Vec<_>> = known.collect();
+            known.and_then(|known| {
+                let count = known.len();
+                let entries: BTreeMap<_, _> = known.into_iter().collect();
+                // A key that comes twice is an error when it is evaluated.
+                (entries.len() == count).then(|| Value::Map(Map::new(entries)))
+            })
+        }
+        Kind::Call { callee: Callee::Library(entry), args, .. } if FOLDED.contains(&entry.name) => {
+            let [Node { constant: Some(value), .. }] = args.as_slice() else { return Ok(None) };
+            let mut work = Work::new(u64::MAX, &NO_PATTERNS);
+            match (entry.run)(&mut work, std::slice::from_ref(value)) {
+                // The checker says why.
+                Err(EvalError::NoSuchOverload) => None,
+                answer => Some(answer?),
+            }
         }
         _ => None,
-    };
-    folded.map_or(kind, Kind::Literal)
+    })
 }
+
+static NO_PATTERNS: LazyLock<HashMap<String, Pattern>> = LazyLock::new(HashMap::new);

@@ -95,7 +95,7 @@ impl Shape {
             "bytes" => Type::bytes(),
             "timestamp" => Type::Timestamp,
             "duration" => Type::Duration,
-            "type" => Type::Type,
+            "type" => Type::Kind,
             other => Type::opaque(other),
         }))
     }
@@ -147,8 +147,8 @@ impl Shape {
 pub(crate) fn join(one: &Type, two: &Type) -> Option<Type> {
     match (one, two) {
         (one, two) if one.is_dynamic() || two.is_dynamic() => Some(Type::Dyn),
-        // A declared type says nothing about `nullable`, so null may be compared with anything.
-        (Type::Null, other) | (other, Type::Null) => Some(other.clone()),
+        (Type::Null, Type::Null) => Some(Type::Null),
+        (Type::Null, other) | (other, Type::Null) => other.may_be_null().then(|| other.clone()),
         (Type::String { max_length: a }, Type::String { max_length: b }) => {
             Some(Type::String { max_length: larger(*a, *b) })
         }

@@ -17,6 +17,8 @@ pub(crate) struct Node {
     /// Where messages point to, in bytes of the source.
     pub(crate) at: usize,
     pub(crate) kind: Kind,
+    /// What it answers, where that is known before evaluation; it then costs nothing.
+    pub(crate) constant: Option<Value<'static>>,
 }
 
 #[derive(Debug)]

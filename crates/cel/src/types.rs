@@ -53,8 +53,8 @@ pub enum Type {
     Optional(Arc<Type>),
     /// A value of the library or of the host, by name, as in `kubernetes.Quantity`.
     Opaque(Arc<str>),
-    /// The type of types.
-    Type,
+    /// A type itself, as in `type(x) == int`.
+    Kind,
 }
 
 /// The type of a list.
@@ -167,6 +167,31 @@ impl Type {
         matches!(self, Self::Dyn | Self::IntOrString { .. })
     }
 
+    /// Whether null may stand for a value of this type. A server decides by type alone: that a field
+    /// is declared nullable changes nothing.
+    pub(crate) fn may_be_null(&self) -> bool {
+        match self {
+            Self::Dyn
+            | Self::IntOrString { .. }
+            | Self::Null
+            | Self::Timestamp
+            | Self::Date
+            | Self::Duration
+            | Self::Object(_)
+            | Self::Optional(_)
+            | Self::Opaque(_) => true,
+            Self::Bool
+            | Self::Int
+            | Self::Uint
+            | Self::Double
+            | Self::String { .. }
+            | Self::Bytes { .. }
+            | Self::List(_)
+            | Self::Map(_)
+            | Self::Kind => false,
+        }
+    }
+
     /// The most characters or entries a value can have, given that it came in one request.
     ///
     /// The sizes are those of a real server, because they decide which rules it accepts.
@@ -195,7 +220,7 @@ impl Type {
             | Self::Timestamp
             | Self::Date
             | Self::Duration
-            | Self::Type => Some(1),
+            | Self::Kind => Some(1),
             Self::Dyn | Self::Object(_) | Self::Opaque(_) => None,
         }
     }
@@ -221,7 +246,7 @@ impl Type {
             | Self::Double
             | Self::IntOrString { .. }
             | Self::Opaque(_)
-            | Self::Type => 1,
+            | Self::Kind => 1,
         }
     }
 }
@@ -247,7 +272,7 @@ impl fmt::Display for Type {
             Self::Object(object) => f.write_str(&object.name),
             Self::Optional(inner) => write!(f, "optional_type({inner})"),
             Self::Opaque(name) => f.write_str(name),
-            Self::Type => f.write_str("type(dyn)"),
+            Self::Kind => f.write_str("type(dyn)"),
         }
     }
 }

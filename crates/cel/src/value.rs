@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::fault::EvalError;
@@ -14,6 +13,7 @@ use crate::library::format::Format;
 use crate::library::net::{Cidr, Ip};
 use crate::library::quantity::Quantity;
 use crate::library::semver::Version;
+use crate::library::time::Moment;
 use crate::library::url::Url;
 use crate::types::{ListKind, MapType, ObjectType, Type};
 use crate::view::view;
@@ -38,7 +38,7 @@ pub enum Value<'v> {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// A point in time.
-    Timestamp(Timestamp),
+    Timestamp(Moment),
     /// A length of time in nanoseconds.
     Duration(i64),
     /// A list.

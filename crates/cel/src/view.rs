@@ -86,9 +86,9 @@ pub(crate) fn to_json(value: &Value<'_>) -> Result<Json, EvalError> {
         }
         Value::Optional(Some(inner)) => to_json(inner)?,
         Value::Type(name) => Json::String(name.to_string()),
+        Value::Ip(ip) => Json::String(ip.to_string()),
+        Value::Cidr(cidr) => Json::String(cidr.to_string()),
         Value::Quantity(_)
-        | Value::Ip(_)
-        | Value::Cidr(_)
         | Value::Url(_)
         | Value::Semver(_)
         | Value::Format(_)

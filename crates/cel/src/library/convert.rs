@@ -93,7 +93,7 @@ fn int<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
             .filter(|whole| *whole != i64::MIN)
             .ok_or_else(out_of_range)?,
         Value::String(text) => text.parse().map_err(|_| mismatch(value, "int"))?,
-        Value::Timestamp(at) => at.as_second(),
+        Value::Timestamp(at) => at.seconds(),
         Value::Duration(nanos) => *nanos,
         _ => return no_overload(),
     }))
@@ -224,11 +224,10 @@ fn timestamp<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
 fn duration<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let [value] = args else { return no_overload() };
     Ok(Value::Duration(match value {
-        Value::Duration(nanos) => *nanos,
+        Value::Duration(nanos) | Value::Int(nanos) => *nanos,
         Value::String(text) => {
             time::parse_duration(text).ok_or_else(|| mismatch(value, "google.protobuf.Duration"))?
         }
-        Value::Int(nanos) => *nanos,
         _ => return no_overload(),
     }))
 }

@@ -31,7 +31,7 @@ fn format_list<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
             continue;
         }
         let mut clause =
-            rest.next().ok_or_else(|| EvalError::failed("unexpected end of format string"))?;
+            rest.next().ok_or_else(|| EvalError::failed("unexpected end of string"))?;
         if clause == '%' {
             text.push('%');
             continue;
@@ -57,7 +57,7 @@ fn format_list<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
         used += 1;
         let start = text.len();
         write_clause(&mut text, clause, precision, &value)?;
-        work.charge(u64::try_from((text.len() - start) / 10).unwrap_or(u64::MAX))?;
+        work.charge(u64::try_from((text.len() - start) / 64).unwrap_or(u64::MAX))?;
     }
     Ok(Value::text(text))
 }
@@ -188,7 +188,7 @@ fn scientific(number: f64) -> String {
             }
         })
         .collect();
-    format!("{digits}\u{202f}×\u{202f}10{sign}{raised}")
+    format!("{digits}×10{sign}{raised}")
 }
 
 /// What `%s` writes.

@@ -64,7 +64,16 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     },
     Entry {
         name: "sort",
-        signatures: &["list(A).() list(A)"],
+        signatures: &[
+            "list(int).() list(int)",
+            "list(uint).() list(uint)",
+            "list(double).() list(double)",
+            "list(bool).() list(bool)",
+            "list(string).() list(string)",
+            "list(bytes).() list(bytes)",
+            "list(timestamp).() list(timestamp)",
+            "list(duration).() list(duration)",
+        ],
         charge: Charge::SelfComparison,
         run: sort,
     },
@@ -250,7 +259,8 @@ fn flatten_into<'v>(
     for item in list.iter() {
         match item? {
             Value::List(inner) if depth > 0 => {
-                work.charge(u64::try_from(inner.len()).unwrap_or(u64::MAX))?;
+                // Lists may be shared, so the input's size does not bound the answer's.
+                work.charge(u64::try_from(inner.len() / 8).unwrap_or(u64::MAX))?;
                 flatten_into(work, &inner, depth - 1, flat)?;
             }
             other => flat.push(other),

@@ -59,25 +59,26 @@ pub(crate) fn signatures(entry: &Entry) -> &'static [Signature] {
     ENTRIES.get(entry.name).map_or(&[], |(_, signatures)| signatures)
 }
 
+const TABLES: [&[Entry]; 14] = [
+    operators::FUNCTIONS,
+    convert::FUNCTIONS,
+    strings::FUNCTIONS,
+    formatting::FUNCTIONS,
+    regex::FUNCTIONS,
+    lists::FUNCTIONS,
+    sets::FUNCTIONS,
+    optional::FUNCTIONS,
+    time::FUNCTIONS,
+    quantity::FUNCTIONS,
+    net::FUNCTIONS,
+    url::FUNCTIONS,
+    semver::FUNCTIONS,
+    format::FUNCTIONS,
+];
+
 static ENTRIES: LazyLock<HashMap<&'static str, (&'static Entry, Vec<Signature>)>> =
     LazyLock::new(|| {
-        let tables: [&'static [Entry]; 14] = [
-            operators::FUNCTIONS,
-            convert::FUNCTIONS,
-            strings::FUNCTIONS,
-            formatting::FUNCTIONS,
-            regex::FUNCTIONS,
-            lists::FUNCTIONS,
-            sets::FUNCTIONS,
-            optional::FUNCTIONS,
-            time::FUNCTIONS,
-            quantity::FUNCTIONS,
-            net::FUNCTIONS,
-            url::FUNCTIONS,
-            semver::FUNCTIONS,
-            format::FUNCTIONS,
-        ];
-        let rows = tables.into_iter().flatten();
+        let rows = TABLES.into_iter().flatten();
         rows.map(|entry| {
             let signatures = entry.signatures.iter().filter_map(|text| Signature::parse(text));
             (entry.name, (entry, signatures.collect()))
@@ -115,4 +116,19 @@ pub(crate) fn is_type_name(name: &str) -> bool {
 /// A call with values that the function is not defined for.
 fn no_overload<'v>() -> Answer<'v> {
     Err(EvalError::NoSuchOverload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRIES, TABLES};
+
+    #[test]
+    fn every_row_is_found_under_its_name_with_all_its_signatures() {
+        let rows: Vec<_> = TABLES.iter().copied().flatten().collect();
+        assert_eq!(rows.len(), ENTRIES.len(), "two rows have one name");
+        for row in rows {
+            let (_, signatures) = &ENTRIES[row.name];
+            assert_eq!(signatures.len(), row.signatures.len(), "{}", row.name);
+        }
+    }
 }

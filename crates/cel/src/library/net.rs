@@ -269,7 +269,7 @@ fn contains_ip<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let (range, address) = match args {
         [Value::Cidr(range), Value::Ip(address)] => (range, *address),
         [Value::Cidr(range), Value::String(text)] => {
-            (range, Ip::parse(text).map_err(EvalError::failed)?)
+            (range, Ip::parse(text).map_err(|_| EvalError::NoSuchOverload)?)
         }
         _ => return no_overload(),
     };
@@ -280,7 +280,7 @@ fn contains_cidr<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let (outer, inner) = match args {
         [Value::Cidr(outer), Value::Cidr(inner)] => (outer, *inner),
         [Value::Cidr(outer), Value::String(text)] => {
-            (outer, Cidr::parse(text).map_err(EvalError::failed)?)
+            (outer, Cidr::parse(text).map_err(|_| EvalError::NoSuchOverload)?)
         }
         _ => return no_overload(),
     };

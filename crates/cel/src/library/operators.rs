@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Answer, Entry, no_overload, time};
+use super::{Answer, Entry, no_overload};
 use crate::compare;
 use crate::cost::Charge;
 use crate::eval::Work;
@@ -110,13 +110,24 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     Entry { name: "dyn", signatures: &["(A) dyn"], charge: Charge::Nominal, run: same },
 ];
 
-fn equals<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+/// A comparison of trees is charged for what is below them too, at a rate that only repetition
+/// makes felt: a server charges for the top alone, and one comparison in a loop would stall it.
+fn charge_below(work: &mut Work<'_>, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::List(_) | Value::Map(_) => work.charge(compare::weight(value) / 64),
+        _ => Ok(()),
+    }
+}
+
+fn equals<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let [one, two] = args else { return no_overload() };
+    charge_below(work, one)?;
     Ok(Value::Bool(compare::equal(one, two)?))
 }
 
-fn differs<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn differs<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let [one, two] = args else { return no_overload() };
+    charge_below(work, one)?;
     Ok(Value::Bool(!compare::equal(one, two)?))
 }
 
@@ -176,9 +187,7 @@ pub(super) fn add<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
         }
         (Value::List(one), Value::List(two)) => Ok(Value::List(compare::join(one, two)?)),
         (Value::Timestamp(at), Value::Duration(nanos))
-        | (Value::Duration(nanos), Value::Timestamp(at)) => {
-            time::shift(*at, i128::from(*nanos)).map(Value::Timestamp)
-        }
+        | (Value::Duration(nanos), Value::Timestamp(at)) => at.after(*nanos).map(Value::Timestamp),
         (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_add(*two)),
         _ => no_overload(),
     }
@@ -190,12 +199,8 @@ fn subtract<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
         (Value::Int(one), Value::Int(two)) => signed(one.checked_sub(*two)),
         (Value::Uint(one), Value::Uint(two)) => unsigned(one.checked_sub(*two)),
         (Value::Double(one), Value::Double(two)) => Ok(Value::Double(one - two)),
-        (Value::Timestamp(at), Value::Duration(nanos)) => {
-            time::shift(*at, -i128::from(*nanos)).map(Value::Timestamp)
-        }
-        (Value::Timestamp(one), Value::Timestamp(two)) => {
-            lasting(i64::try_from(one.as_nanosecond() - two.as_nanosecond()).ok())
-        }
+        (Value::Timestamp(at), Value::Duration(nanos)) => at.before(*nanos).map(Value::Timestamp),
+        (Value::Timestamp(one), Value::Timestamp(two)) => lasting(one.since(*two)),
         (Value::Duration(one), Value::Duration(two)) => lasting(one.checked_sub(*two)),
         _ => no_overload(),
     }
@@ -248,9 +253,10 @@ fn not<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     }
 }
 
-fn member<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn member<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     match args {
         [element, Value::List(list)] => {
+            charge_below(work, &args[1])?;
             for candidate in list.iter() {
                 if compare::equal(&candidate?, element)? {
                     return Ok(Value::Bool(true));

@@ -35,13 +35,13 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
         name: "or",
         signatures: &["optional(A).(optional(A)) optional(A)"],
-        charge: Charge::Nominal,
+        charge: Charge::Fixed(0),
         run: or,
     },
     Entry {
         name: "orValue",
         signatures: &["optional(A).(A) A"],
-        charge: Charge::Nominal,
+        charge: Charge::Fixed(0),
         run: or_value,
     },
     Entry {
@@ -59,13 +59,13 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
         name: "unwrapOpt",
         signatures: &["list(optional(A)).() list(A)"],
-        charge: Charge::NewList,
+        charge: Charge::Nominal,
         run: unwrap,
     },
     Entry {
         name: "optional.unwrap",
         signatures: &["(list(optional(A))) list(A)"],
-        charge: Charge::NewList,
+        charge: Charge::Nominal,
         run: unwrap,
     },
 ];

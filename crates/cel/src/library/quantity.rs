@@ -26,7 +26,7 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     },
     Entry {
         name: "sign",
-        signatures: &["kubernetes.Quantity.() int"],
+        signatures: &["(kubernetes.Quantity) int", "kubernetes.Quantity.() int"],
         charge: Charge::Nominal,
         run: sign,
     },

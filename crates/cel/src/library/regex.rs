@@ -37,15 +37,16 @@ pub(super) const FUNCTIONS: &[Entry] = &[
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern(Arc<Regex>);
 
-/// Memory that a compiled pattern may take: repetitions of repetitions multiply.
-const MOST_MEMORY: usize = 2 * 1024 * 1024;
+/// Memory that a pattern may take that is spelled out and compiled once: repetitions of repetitions
+/// multiply.
+pub(crate) const SPELLED: usize = 10 * 1024 * 1024;
+/// Memory that a pattern may take that an evaluation computes.
+pub(crate) const COMPUTED: usize = 1024 * 1024;
 
 impl Pattern {
-    pub(crate) fn compile(text: &str) -> Result<Self, String> {
-        let regex = RegexBuilder::new(&translate(text))
-            .size_limit(MOST_MEMORY)
-            .dfa_size_limit(MOST_MEMORY)
-            .build();
+    pub(crate) fn compile(text: &str, memory: usize) -> Result<Self, String> {
+        let regex =
+            RegexBuilder::new(&translate(text)).size_limit(memory).dfa_size_limit(memory).build();
         match regex {
             Ok(regex) => Ok(Self(Arc::new(regex))),
             Err(_) => Err(format!("error parsing regexp: invalid pattern: `{text}`")),

@@ -1,8 +1,6 @@
 //! Points in time and lengths of time.
 
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::TimeZone;
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
@@ -32,33 +30,108 @@ pub(super) const FUNCTIONS: &[Entry] = &[
 ];
 
 const SECOND: i64 = 1_000_000_000;
+const DAY: i64 = 86_400;
 /// The first second of the year 1, the earliest there is.
 const FIRST: i64 = -62_135_596_800;
 /// The last second of the year 9999.
 const LAST: i64 = 253_402_300_799;
 
-fn in_range(at: Timestamp) -> Result<Timestamp, EvalError> {
-    let seconds = at.as_second();
-    // Before the epoch a fraction counts towards zero.
-    let before = seconds == FIRST && at.subsec_nanosecond() < 0;
-    if (FIRST..=LAST).contains(&seconds) && !before { Ok(at) } else { Err(overflow()) }
+/// A point in time, from the first instant of the year 1 to the last of the year 9999.
+///
+/// The last day of that range is used for "never", and is outside of what a general time library
+/// allows for, since local time there may be in the year 10000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
+    /// Since 1970, rounded down.
+    seconds: i64,
+    nanos: i64,
+}
+
+impl Moment {
+    /// The point in time so many seconds and nanoseconds after 1970 began, if it is in range.
+    #[must_use]
+    pub fn new(seconds: i64, nanos: i64) -> Option<Self> {
+        let seconds = seconds.checked_add(nanos.div_euclid(SECOND))?;
+        let nanos = nanos.rem_euclid(SECOND);
+        (FIRST..=LAST).contains(&seconds).then_some(Self { seconds, nanos })
+    }
+
+    /// Whole seconds since 1970 began, rounded down.
+    #[must_use]
+    pub fn seconds(self) -> i64 {
+        self.seconds
+    }
+
+    /// The nanoseconds from another point in time to this one, if that many can be counted.
+    pub(crate) fn since(self, other: Self) -> Option<i64> {
+        let seconds = self.seconds.checked_sub(other.seconds)?.checked_mul(SECOND)?;
+        seconds.checked_add(self.nanos - other.nanos)
+    }
+
+    /// The point in time so many nanoseconds later, if it is in range.
+    pub(crate) fn after(self, nanos: i64) -> Result<Self, EvalError> {
+        let seconds = self.seconds + nanos.div_euclid(SECOND);
+        Self::new(seconds, self.nanos + nanos.rem_euclid(SECOND)).ok_or_else(overflow)
+    }
+
+    /// The point in time so many nanoseconds earlier, if it is in range.
+    pub(crate) fn before(self, nanos: i64) -> Result<Self, EvalError> {
+        let seconds = self.seconds - nanos.div_euclid(SECOND);
+        Self::new(seconds, self.nanos - nanos.rem_euclid(SECOND)).ok_or_else(overflow)
+    }
+}
+
+/// What a calendar and a clock show.
+#[derive(Clone, Copy, Debug)]
+struct Wall {
+    year: i64,
+    month: i64,
+    day: i64,
+    /// Since 1970.
+    days: i64,
+    second: i64,
+    nanos: i64,
+}
+
+impl Wall {
+    fn at(moment: Moment, offset: i64) -> Self {
+        let local = moment.seconds + offset;
+        let days = local.div_euclid(DAY);
+        // Years that begin in March end with the leap day, which makes all months regular; 400 of
+        // them have 146,097 days.
+        let shifted = days + 719_468;
+        let era = shifted.div_euclid(146_097);
+        let of_era = shifted.rem_euclid(146_097);
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let from_march = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * from_march + 2) / 5 + 1;
+        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+        let year = year_of_era + era * 400 + i64::from(month <= 2);
+        Self { year, month, day, days, second: local.rem_euclid(DAY), nanos: moment.nanos }
+    }
+}
+
+/// The days from 1970 to a date.
+fn days_to(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let of_era = year.rem_euclid(400);
+    let from_march = (month + 9) % 12;
+    let of_year = (153 * from_march + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
 fn overflow() -> EvalError {
     EvalError::failed("timestamp overflow")
 }
 
-pub(crate) fn shift(at: Timestamp, nanos: i128) -> Result<Timestamp, EvalError> {
-    let moved = at.as_nanosecond().checked_add(nanos).ok_or_else(overflow)?;
-    in_range(Timestamp::from_nanosecond(moved).map_err(|_| overflow())?)
-}
-
-pub(crate) fn from_seconds(seconds: i64) -> Result<Timestamp, EvalError> {
-    in_range(Timestamp::from_second(seconds).map_err(|_| overflow())?)
+pub(crate) fn from_seconds(seconds: i64) -> Result<Moment, EvalError> {
+    Moment::new(seconds, 0).ok_or_else(overflow)
 }
 
 /// A point in time exactly as RFC 3339 has it, with capital letters.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse_rfc3339(text: &str) -> Option<Moment> {
     let bytes = text.as_bytes();
     let shape = b"dddd-dd-ddTdd:dd:dd";
     let (head, mut tail) = bytes.split_at_checked(shape.len())?;
@@ -66,32 +139,58 @@ pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
         b'd' => byte.is_ascii_digit(),
         other => byte == other,
     });
-    if !fits || &head[17..] == b"60" {
+    if !fits {
         return None;
     }
+    let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    if !(1..=12).contains(&month) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let days = days_to(year, month, day);
+    let next = if month == 12 { days_to(year + 1, 1, 1) } else { days_to(year, month + 1, 1) };
+    if day == 0 || days >= next {
+        return None;
+    }
+    let mut nanos = 0;
     if let [b'.', fraction @ ..] = tail {
-        let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if digits == 0 {
+        let count = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if count == 0 {
             return None;
         }
-        tail = &fraction[digits..];
-    }
-    let zone = match tail {
-        b"Z" => true,
-        [b'+' | b'-', h1, h2, b':', m1, m2] => {
-            [h1, h2, m1, m2].iter().all(|byte| byte.is_ascii_digit())
+        let mut scale = SECOND;
+        for digit in &fraction[..count] {
+            scale /= 10;
+            nanos += i64::from(digit - b'0') * scale;
         }
-        _ => false,
-    };
-    if !zone {
-        return None;
+        tail = &fraction[count..];
     }
-    in_range(text.parse().ok()?).ok()
+    let offset = match tail {
+        b"Z" => 0,
+        [sign @ (b'+' | b'-'), zone @ ..] => {
+            let zone = parse_offset(std::str::from_utf8(zone).ok()?)?;
+            if *sign == b'-' { -zone } else { zone }
+        }
+        _ => return None,
+    };
+    Moment::new(days * DAY + hour * 3_600 + minute * 60 + second - offset, nanos)
+}
+
+/// Seconds of `hh:mm`.
+fn parse_offset(text: &str) -> Option<i64> {
+    let (hours, minutes) = text.split_once(':')?;
+    let number = |text: &str| {
+        let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<i64>().ok().filter(|_| digits)
+    };
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then_some(hours * 3_600 + minutes * 60)
 }
 
 /// A point in time as a `date-time` field may spell it: a space for the `T`, small letters, and no
 /// zone are taken too.
-pub(crate) fn parse_date_time(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse_date_time(text: &str) -> Option<Moment> {
     parse_rfc3339(text).or_else(|| {
         let strict = text.to_ascii_uppercase().replacen(' ', "T", 1);
         parse_rfc3339(&strict).or_else(|| parse_rfc3339(&format!("{strict}Z")))
@@ -99,7 +198,7 @@ pub(crate) fn parse_date_time(text: &str) -> Option<Timestamp> {
 }
 
 /// The first instant of a day.
-pub(crate) fn parse_date(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse_date(text: &str) -> Option<Moment> {
     parse_rfc3339(&format!("{text}T00:00:00Z"))
 }
 
@@ -179,8 +278,14 @@ fn parse_parts(text: &str, unit: impl Fn(&str) -> Option<i64>) -> Option<i128> {
 }
 
 /// RFC 3339 with as many digits as the fraction needs.
-pub(crate) fn show_timestamp(at: Timestamp) -> String {
-    at.to_string()
+pub(crate) fn show_timestamp(at: Moment) -> String {
+    let Wall { year, month, day, second, nanos, .. } = Wall::at(at, 0);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let head = format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+    if nanos == 0 {
+        return format!("{head}Z");
+    }
+    format!("{head}.{}Z", format!("{nanos:09}").trim_end_matches('0'))
 }
 
 /// Seconds with as many digits as the fraction needs, as in `1.5s`.
@@ -195,82 +300,81 @@ pub(crate) fn show_duration(nanos: i64) -> String {
     format!("{sign}{whole}.{}s", digits.trim_end_matches('0'))
 }
 
-/// The clock on the wall at a point in time, where the zone says, else in UTC.
-fn wall(args: &[Value<'_>]) -> Result<DateTime, EvalError> {
+/// What calendar and clock show at a point in time, where the zone says, else in UTC.
+fn wall(args: &[Value<'_>]) -> Result<Wall, EvalError> {
     match args {
-        [Value::Timestamp(at)] => Ok(Offset::UTC.to_datetime(*at)),
-        [Value::Timestamp(at), Value::String(zone)] => Ok(time_zone(zone)?.to_datetime(*at)),
+        [Value::Timestamp(at)] => Ok(Wall::at(*at, 0)),
+        [Value::Timestamp(at), Value::String(zone)] => Ok(Wall::at(*at, offset(zone, *at)?)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
-fn time_zone(name: &str) -> Result<TimeZone, EvalError> {
+/// Seconds east of Greenwich at a point in time.
+fn offset(name: &str, at: Moment) -> Result<i64, EvalError> {
     let unknown = || EvalError::failed(format!("unknown time zone {name}"));
     if name.is_empty() || name == "UTC" {
-        return Ok(TimeZone::UTC);
+        return Ok(0);
     }
-    let Some((hours, minutes)) = name.split_once(':') else {
-        return TimeZone::get(name).map_err(|_| unknown());
-    };
-    let hours_value: i32 = hours.parse().map_err(|_| unknown())?;
-    let minutes: i32 = minutes.parse().map_err(|_| unknown())?;
-    if !(0..60).contains(&minutes) || !(-23..=23).contains(&hours_value) {
-        return Err(unknown());
+    if name.contains(':') {
+        let (sign, rest) = match name.as_bytes().first() {
+            Some(b'-') => (-1, &name[1..]),
+            Some(b'+') => (1, &name[1..]),
+            _ => (1, name),
+        };
+        return parse_offset(rest).map(|offset| sign * offset).ok_or_else(unknown);
     }
-    let sign = if hours.starts_with('-') { -1 } else { 1 };
-    let seconds = sign * (hours_value.abs() * 3_600 + minutes * 60);
-    Ok(TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?))
-}
-
-fn number<'v>(number: impl Into<i64>) -> Answer<'v> {
-    Ok(Value::Int(number.into()))
+    let zone = TimeZone::get(name).map_err(|_| unknown())?;
+    let at = jiff::Timestamp::from_second(at.seconds).map_err(|_| unknown())?;
+    Ok(zone.to_offset(at).seconds().into())
 }
 
 fn full_year<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.year())
+    Ok(Value::Int(wall(args)?.year))
 }
 
 fn month<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.month() - 1)
+    Ok(Value::Int(wall(args)?.month - 1))
 }
 
 fn date<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.day())
+    Ok(Value::Int(wall(args)?.day))
 }
 
 fn day_of_month<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.day() - 1)
+    Ok(Value::Int(wall(args)?.day - 1))
 }
 
 fn day_of_week<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.weekday().to_sunday_zero_offset())
+    // 1970 began on a Thursday, and weeks begin on Sunday.
+    Ok(Value::Int((wall(args)?.days + 4).rem_euclid(7)))
 }
 
 fn day_of_year<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    number(wall(args)?.day_of_year() - 1)
+    let wall = wall(args)?;
+    Ok(Value::Int(wall.days - days_to(wall.year, 1, 1)))
 }
 
-/// A part of the wall clock, or all of a length of time in one unit.
-fn clock<'v>(args: &[Value<'v>], unit: i64, part: fn(DateTime) -> i64) -> Answer<'v> {
+/// A part of what the clock shows, or all of a length of time in one unit.
+fn clock<'v>(args: &[Value<'v>], unit: i64, part: fn(Wall) -> i64) -> Answer<'v> {
     match args {
-        [Value::Duration(nanos)] => number(nanos / unit),
-        [Value::Timestamp(_), ..] => number(part(wall(args)?)),
+        [Value::Duration(nanos)] => Ok(Value::Int(nanos / unit)),
+        [Value::Timestamp(_), ..] => Ok(Value::Int(part(wall(args)?))),
         _ => no_overload(),
     }
 }
 
 fn hours<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    clock(args, 3_600 * SECOND, |at| at.hour().into())
+    clock(args, 3_600 * SECOND, |at| at.second / 3_600)
 }
 
 fn minutes<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    clock(args, 60 * SECOND, |at| at.minute().into())
+    clock(args, 60 * SECOND, |at| at.second / 60 % 60)
 }
 
 fn seconds<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    clock(args, SECOND, |at| at.second().into())
+    clock(args, SECOND, |at| at.second % 60)
 }
 
 fn millis<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    clock(args, 1_000_000, |at| at.millisecond().into())
+    clock(args, 1_000_000, |at| at.nanos / 1_000_000)
 }

@@ -13,7 +13,7 @@ const PART: &[&str] = &["kubernetes.URL.() string"];
 
 pub(super) const FUNCTIONS: &[Entry] = &[
     Entry { name: "url", signatures: &["(string) kubernetes.URL"], charge: Charge::Text, run: url },
-    Entry { name: "isURL", signatures: &["(string) bool"], charge: Charge::Text, run: is_url },
+    Entry { name: "isURL", signatures: &["(string) bool"], charge: Charge::Nominal, run: is_url },
     Entry { name: "getScheme", signatures: PART, charge: Charge::Nominal, run: scheme },
     Entry { name: "getHost", signatures: PART, charge: Charge::Nominal, run: host },
     Entry { name: "getHostname", signatures: PART, charge: Charge::Nominal, run: hostname },
@@ -245,9 +245,8 @@ fn path<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     part(args, |url| &url.path)
 }
 
-fn query<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+fn query<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     let [Value::Url(url)] = args else { return no_overload() };
-    work.charge(u64::try_from(url.query.len() / 10).unwrap_or(u64::MAX))?;
     let mut found: BTreeMap<String, Vec<Value<'v>>> = BTreeMap::new();
     for pair in url.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -2,4 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod check;
+mod host;
+mod limits;
+mod soup;
 mod upstream;
+mod view;
