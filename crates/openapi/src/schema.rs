@@ -1,0 +1,221 @@
+//! The schema of a definition as it is published.
+//!
+//! A definition's schema is published as a structural schema says it, not as it was written: fields
+//! that structural schemas do not know (`example`, `externalDocs`, …) and fields at their zero value
+//! are left out, what an extension implies is spelled out, and metadata is what Kubernetes says.
+
+use serde_json::{Map, Number, Value, json};
+
+use crate::borrowed::{COMMON, OBJECT_META, SCHEMAS};
+
+/// The schema of an object of a custom kind, without what marks it as that kind.
+///
+/// A definition without a schema gets one without properties: a list of properties would tell
+/// clients that there are no others.
+pub(crate) fn object(schema: &Value) -> Map<String, Value> {
+    let Value::Object(schema) = schema else {
+        return Map::from_iter([("type".to_owned(), json!("object"))]);
+    };
+    let mut out = published(schema, Part::Structure);
+    let properties = properties_of(&mut out);
+    properties.insert("apiVersion".to_owned(), COMMON.api_version.clone());
+    properties.insert("kind".to_owned(), COMMON.kind.clone());
+    properties.insert("metadata".to_owned(), metadata());
+    out
+}
+
+/// A property that is the schema `name`; a reference can have no description beside it.
+pub(crate) fn described_reference(name: &str, description: &str) -> Value {
+    json!({ "description": description, "allOf": [{ "$ref": format!("{SCHEMAS}{name}") }] })
+}
+
+/// Which part of a structural schema a node belongs to.
+#[derive(Clone, Copy)]
+enum Part {
+    /// The tree that says which fields there are.
+    Structure,
+    /// Below `allOf`, `anyOf`, `oneOf` or `not`: conditions on what the tree has.
+    Condition,
+}
+
+fn published(schema: &Map<String, Value>, part: Part) -> Map<String, Value> {
+    let mut out = Map::new();
+    for (name, value) in schema {
+        if let Some(value) = field(name, value, part) {
+            out.insert(name.clone(), value);
+        }
+    }
+    match part {
+        Part::Structure => {
+            if is_set(&out, "x-kubernetes-int-or-string") {
+                spell_out_int_or_string(&mut out);
+            }
+            if is_set(&out, "x-kubernetes-embedded-resource") {
+                add_resource_fields(&mut out);
+            }
+        }
+        Part::Condition => {}
+    }
+    out
+}
+
+/// One field of a node, or nothing where the published form has none.
+fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
+    match name {
+        "type" | "format" | "title" | "description" | "pattern" => {
+            value.as_str().filter(|text| !text.is_empty()).map(Value::from)
+        }
+        "nullable"
+        | "exclusiveMaximum"
+        | "exclusiveMinimum"
+        | "uniqueItems"
+        | "x-kubernetes-preserve-unknown-fields"
+        | "x-kubernetes-embedded-resource"
+        | "x-kubernetes-int-or-string" => (*value == true).then_some(Value::Bool(true)),
+        "maxLength"
+        | "minLength"
+        | "maxItems"
+        | "minItems"
+        | "maxProperties"
+        | "minProperties"
+        | "x-kubernetes-list-type"
+        | "x-kubernetes-map-type" => (!value.is_null()).then(|| value.clone()),
+        "maximum" | "minimum" | "multipleOf" => value.as_f64().map(float),
+        "default" => (!value.is_null()).then(|| plain(value)),
+        "required" | "x-kubernetes-list-map-keys" => items(value).map(|all| all.to_vec().into()),
+        "enum" => items(value).map(|all| all.iter().map(plain).collect()),
+        "x-kubernetes-validations" => items(value).map(|all| all.iter().map(rule).collect()),
+        "allOf" | "anyOf" | "oneOf" => {
+            items(value).map(|all| all.iter().map(|it| node(it, Part::Condition)).collect())
+        }
+        "not" => value.is_object().then(|| node(value, Part::Condition)),
+        "items" => value.is_object().then(|| node(value, part)),
+        "properties" => {
+            let fields = value.as_object().filter(|fields| !fields.is_empty())?;
+            let published = fields.iter().map(|(name, field)| (name.clone(), node(field, part)));
+            Some(Value::Object(published.collect()))
+        }
+        "additionalProperties" => match (part, value) {
+            (Part::Structure, Value::Bool(_)) => Some(value.clone()),
+            (Part::Structure, Value::Object(_)) => Some(node(value, part)),
+            (Part::Structure | Part::Condition, _) => None,
+        },
+        _ => None,
+    }
+}
+
+fn node(schema: &Value, part: Part) -> Value {
+    Value::Object(schema.as_object().map(|schema| published(schema, part)).unwrap_or_default())
+}
+
+/// The items of a list that has some.
+fn items(value: &Value) -> Option<&[Value]> {
+    value.as_array().map(Vec::as_slice).filter(|items| !items.is_empty())
+}
+
+fn is_set(schema: &Map<String, Value>, name: &str) -> bool {
+    schema.get(name) == Some(&Value::Bool(true))
+}
+
+/// A validation rule without its empty fields.
+fn rule(rule: &Value) -> Value {
+    let Value::Object(rule) = rule else { return rule.clone() };
+    let says_something = |(name, value): &(&String, &Value)| {
+        name.as_str() == "rule" || !(value.is_null() || *value == "")
+    };
+    let kept = rule.iter().filter(says_something);
+    Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
+/// A value with its numbers written the one way they are published.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) if number.is_f64() => number.as_f64().map_or(Value::Null, float),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(name, it)| (name.clone(), plain(it))).collect())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+/// A floating-point number as JSON: a whole one has no decimal point.
+///
+/// Bounds are floating-point numbers whatever the type of the field is, so a whole bound above 2^53
+/// is published as the nearest one that exists.
+fn float(number: f64) -> Value {
+    // Two to the power of 63, from which on whole numbers no longer fit.
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if number.fract() == 0.0 && (-END..END).contains(&number) {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number in range")]
+        return Value::from(number as i64);
+    }
+    Number::from_f64(number).map_or(Value::Null, Value::Number)
+}
+
+/// Says which types an int-or-string has, unless the schema says so itself.
+fn spell_out_int_or_string(schema: &mut Map<String, Value>) {
+    let either = json!([{ "type": "integer" }, { "type": "string" }]);
+    let first = schema.get("allOf").and_then(|all| all.pointer("/0/anyOf"));
+    if schema.get("anyOf") == Some(&either) || first == Some(&either) {
+        return;
+    }
+    if !schema.contains_key("anyOf") {
+        schema.insert("anyOf".to_owned(), either);
+        return;
+    }
+    let either = json!({ "anyOf": either });
+    match schema.get_mut("allOf") {
+        Some(Value::Array(all)) => all.insert(0, either),
+        _ => {
+            schema.insert("allOf".to_owned(), json!([either]));
+        }
+    }
+}
+
+/// Gives an embedded resource the fields every object has.
+fn add_resource_fields(schema: &mut Map<String, Value>) {
+    let properties = properties_of(schema);
+    properties
+        .insert("apiVersion".to_owned(), described(&COMMON.api_version, EMBEDDED_API_VERSION));
+    properties.insert("kind".to_owned(), described(&COMMON.kind, EMBEDDED_KIND));
+    properties.insert("metadata".to_owned(), metadata());
+    let required = schema.entry("required").or_insert_with(|| json!([]));
+    if let Value::Array(required) = required {
+        for name in ["kind", "apiVersion"] {
+            if !required.iter().any(|it| it == name) {
+                required.push(name.into());
+            }
+        }
+    }
+}
+
+fn properties_of(schema: &mut Map<String, Value>) -> &mut Map<String, Value> {
+    schema
+        .entry("properties")
+        .or_insert_with(|| json!({}))
+        .as_object_mut()
+        .expect("published properties are an object")
+}
+
+fn metadata() -> Value {
+    described_reference(OBJECT_META, METADATA)
+}
+
+fn described(schema: &Value, description: &str) -> Value {
+    let mut schema = schema.clone();
+    schema["description"] = description.into();
+    schema
+}
+
+const METADATA: &str = "Standard object's metadata. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this \
+    representation of an object. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In \
+    CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+#[cfg(test)]
+mod tests;
