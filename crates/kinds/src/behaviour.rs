@@ -46,6 +46,8 @@ pub enum Generation {
     Once,
     /// Starts at one; every change of one of these fields counts.
     On(&'static [&'static str]),
+    /// Unset at first; every change of one of these fields counts.
+    AfterFirst(&'static [&'static str]),
     /// Starts at one; every change outside `metadata` counts, and of it the labels.
     OnContentAndLabels,
     /// Starts at one; every change outside `metadata` and, with a status, `status` counts.
@@ -218,7 +220,7 @@ impl Behaviour {
             | Status::KeepsAll => drop(remove(object, "status")),
         }
         match self.generation {
-            Generation::Never => {}
+            Generation::Never | Generation::AfterFirst(_) => {}
             Generation::Once
             | Generation::On(_)
             | Generation::OnContentAndLabels
@@ -321,7 +323,9 @@ impl Behaviour {
         }
         match self.generation {
             Generation::Never | Generation::Once => false,
-            Generation::On(fields) => !fields.iter().all(|field| same(new, old, field)),
+            Generation::On(fields) | Generation::AfterFirst(fields) => {
+                !fields.iter().all(|field| same(new, old, field))
+            }
             Generation::OnContent => {
                 let status = self.has_status();
                 content(new, status) != content(old, status)

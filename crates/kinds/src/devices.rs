@@ -394,7 +394,7 @@ mod tests {
             ("given", json!({}), given.clone(), None),
             ("kept", given.clone(), given.clone(), None),
             ("given back", given.clone(), json!({}), None),
-            ("exchanged", given.clone(), other, Some("status.allocation")),
+            ("exchanged", given, other, Some("status.allocation")),
         ];
         for (why, old, new, expected) in table {
             let faults = update_claim_status(&claim(new), &claim(old));

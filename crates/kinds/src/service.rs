@@ -103,8 +103,9 @@ fn update(new: &mut Value, old: &Value) {
     match_ips(new, old);
     let (was, is) = (text(old, "spec.type"), text(new, "spec.type").to_owned());
     if is == "ExternalName" && was != "ExternalName" {
-        let ips = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
-        for field in ips.map(|field| format!("spec.{field}")) {
+        let of_no_use =
+            ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"];
+        for field in of_no_use.map(|field| format!("spec.{field}")) {
             if same(new, old, &field) {
                 remove(new, &field);
             }

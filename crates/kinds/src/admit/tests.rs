@@ -1,12 +1,12 @@
 use super::*;
 
-fn pod(spec: Value) -> Value {
+fn pod(spec: &Value) -> Value {
     json!({ "metadata": { "namespace": "n" }, "spec": spec })
 }
 
 #[test]
 fn a_pod_runs_as_someone_who_exists() {
-    let mut object = pod(json!({ "serviceAccountName": "s" }));
+    let mut object = pod(&json!({ "serviceAccountName": "s" }));
     let refused = service_account(&mut object, None, "abcde").unwrap_err();
     let said = "error looking up service account n/s: serviceaccount \"s\" not found";
     assert_eq!(refused.to_string(), said);
@@ -21,7 +21,7 @@ fn a_token_is_mounted_unless_pod_or_account_decline() {
         (Some(false), None, false),
     ];
     for (wanted, offered, expected) in table {
-        let mut object = pod(json!({
+        let mut object = pod(&json!({
             "automountServiceAccountToken": wanted, "containers": [{ "name": "c" }],
         }));
         let account = json!({ "automountServiceAccountToken": offered,
@@ -37,7 +37,7 @@ fn a_token_is_mounted_unless_pod_or_account_decline() {
 #[test]
 fn a_mount_of_ones_own_is_left_alone() {
     let own = json!([{ "name": "mine", "mountPath": TOKEN_PATH }]);
-    let mut object = pod(json!({ "containers": [{ "name": "c", "volumeMounts": own }] }));
+    let mut object = pod(&json!({ "containers": [{ "name": "c", "volumeMounts": own }] }));
     service_account(&mut object, Some(&json!({})), "abcde").unwrap();
     assert_eq!(list(&object, "spec.volumes"), [] as [Value; 0]);
     assert_eq!(object["spec"]["containers"][0]["volumeMounts"], own);
@@ -45,7 +45,7 @@ fn a_mount_of_ones_own_is_left_alone() {
 
 #[test]
 fn admission_twice_is_admission_once() {
-    let mut object = pod(json!({ "containers": [{ "name": "c" }] }));
+    let mut object = pod(&json!({ "containers": [{ "name": "c" }] }));
     let all = |object: &mut Value, suffix: &str| {
         service_account(object, Some(&json!({})), suffix).unwrap();
         priority(object, None).unwrap();
@@ -94,7 +94,7 @@ fn a_pod_is_worth_what_its_class_says() {
         ),
     ];
     for (why, spec, class, expected) in table {
-        let mut object = pod(spec);
+        let mut object = pod(&spec);
         let result = priority(&mut object, class).map_err(|error| error.to_string());
         let found = (
             int(&object, "spec.priority").unwrap_or_default(),
@@ -113,7 +113,7 @@ fn tolerations_that_cover_are_enough() {
         (json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }]), 3),
     ];
     for (own, expected) in table {
-        let mut object = pod(json!({ "tolerations": own }));
+        let mut object = pod(&json!({ "tolerations": own }));
         default_tolerations(&mut object);
         assert_eq!(list(&object, "spec.tolerations").len(), expected, "{own}");
     }

@@ -262,7 +262,7 @@ static TABLE: &[Row] = &[
         "storage.k8s.io",
         "csidrivers",
         Behaviour {
-            generation: SPEC,
+            generation: Generation::AfterFirst(&["spec"]),
             unconditional_update: false,
             metadata_checks: MetadataChecks { updates: 1, objects: 0 },
             rules: storage::DRIVER_RULES,

@@ -144,7 +144,7 @@ mod tests {
 
         fn node_port(&mut self, wanted: Option<i64>, _: &str) -> Result<i64, Refusal> {
             self.0 += 1;
-            Ok(wanted.unwrap_or(30_000 + i64::from(self.0)))
+            Ok(wanted.unwrap_or_else(|| 30_000 + i64::from(self.0)))
         }
     }
 
