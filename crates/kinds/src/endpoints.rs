@@ -136,8 +136,8 @@ fn check_slice(object: &Value) -> Faults {
         }
         for (place, address) in addresses.iter().enumerate() {
             let address = address.as_str().unwrap_or_default();
-            let path = path.child("addresses").index(place);
-            check_slice_address(kind, address, &path, &mut faults);
+            let all = path.child("addresses");
+            check_slice_address(kind, address, &all, &all.index(place), &mut faults);
         }
         if let Some(host) = at(endpoint, "hostname").as_str() {
             faults.text(&path.child("hostname"), host, names::label(host));
@@ -164,7 +164,7 @@ fn check_slice(object: &Value) -> Faults {
     faults
 }
 
-fn check_slice_address(kind: &str, address: &str, path: &Path, faults: &mut Faults) {
+fn check_slice_address(kind: &str, address: &str, all: &Path, path: &Path, faults: &mut Faults) {
     match kind {
         "IPv4" | "IPv6" => {
             if !names::ip(address).is_empty() {
@@ -173,7 +173,7 @@ fn check_slice_address(kind: &str, address: &str, path: &Path, faults: &mut Faul
             }
             let is_four = address.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv4());
             if is_four != (kind == "IPv4") {
-                faults.value(path.clone(), address, &format!("must be an {kind} address"));
+                faults.value(all.clone(), address, &format!("must be an {kind} address"));
             }
             check_endpoint_ip(address, path, faults);
         }

@@ -137,19 +137,20 @@ pub(crate) const ATTACHMENT_RULES: Rules = Rules {
     validate: |object| {
         let mut faults = Faults::new();
         let (spec, path) = (at(object, "spec"), Path::new("spec"));
+        let attacher = text(spec, "attacher").to_lowercase();
         if faults.require(spec, &path, "attacher") {
-            let name = text(spec, "attacher");
-            faults.text(&path.child("attacher"), name, names::subdomain(name));
+            faults.text(&path.child("attacher"), &attacher, names::qualified(&attacher));
         }
         if is_empty(spec, "source.persistentVolumeName") && !is_set(spec, "source.inlineVolumeSpec")
         {
             let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
             faults.required(path.child("source"), detail);
         }
-        if faults.require(spec, &path, "nodeName") {
-            let name = text(spec, "nodeName");
-            faults.text(&path.child("nodeName"), name, names::subdomain(name));
-        }
+        let node = text(spec, "nodeName");
+        faults.text(&path.child("nodeName"), node, names::subdomain(node));
+        // The attacher is a driver as well, which is checked on its own.
+        faults.require(spec, &path, "attacher");
+        faults.text(&path.child("attacher"), &attacher, names::subdomain(&attacher));
         faults.into_vec()
     },
     validate_update: |new, old| {

@@ -144,9 +144,7 @@ fn check_client(client: &Value, path: &Path, faults: &mut Faults) {
     }
     let path = path.child("service");
     for field in ["name", "namespace"] {
-        if is_empty(service, field) {
-            faults.required(path.child(field), &format!("service {field} is required"));
-        }
+        faults.require(service, &path, field);
     }
     let port = int(service, "port").unwrap_or(443);
     if !names::port_number(port).is_empty() {

@@ -233,7 +233,8 @@ fn check_value_from(entry: &Value, path: &Path, faults: &mut Faults) {
         }
         given += 1;
         let path = path.child(kind);
-        faults.require(reference, &path, "name");
+        let name = text(reference, "name");
+        faults.text(&path.child("name"), name, names::subdomain(name));
         if faults.require(reference, &path, "key") {
             let key = text(reference, "key");
             faults.text(&path.child("key"), key, names::config_key(key));
@@ -259,13 +260,14 @@ pub(super) fn check_field(reference: &Value, path: &Path, fields: &[&str], fault
         return;
     }
     let field = text(reference, "fieldPath");
+    let whole = path;
     let path = path.child("fieldPath");
     if let Some((map, key)) = field.strip_suffix("']").and_then(|it| it.split_once("['")) {
         match map {
             "metadata.annotations" => {
-                faults.text(&path, key, names::qualified(&key.to_lowercase()));
+                faults.text(whole, key, names::qualified(&key.to_lowercase()));
             }
-            "metadata.labels" => faults.text(&path, key, names::qualified(key)),
+            "metadata.labels" => faults.text(whole, key, names::qualified(key)),
             _ => faults.value(
                 path,
                 field,

@@ -16,6 +16,9 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
     let claims = check_claims(spec, path, faults);
     let seen = containers::Seen { spec, volumes: &volumes, claims: &claims };
     containers::check_all(&seen, path, faults);
+    if flag(spec, "hostNetwork") {
+        host_ports(spec, path, faults);
+    }
     if is_set(spec, "resources") {
         let path = path.child("resources");
         resources::check(at(spec, "resources"), &claims, &path, faults);
@@ -70,9 +73,6 @@ pub(crate) fn check(spec: &Value, path: &Path, faults: &mut Faults) {
         } else if !matches!(name, "linux" | "windows") {
             faults.not_supported(path.child("os"), name, &["linux", "windows"]);
         }
-    }
-    if flag(spec, "hostNetwork") {
-        host_ports(spec, path, faults);
     }
 }
 

@@ -69,6 +69,10 @@ fn check_source(volume: &Value, path: &Path, faults: &mut Faults) {
             "nfs" => {
                 faults.require(source, &path, "server");
                 faults.require(source, &path, "path");
+                let given = text(source, "path");
+                if !given.starts_with('/') {
+                    faults.value(path.child("path"), given, "must be an absolute path");
+                }
             }
             "downwardAPI" => {
                 check_mode(source, &path, faults);

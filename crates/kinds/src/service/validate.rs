@@ -1,6 +1,7 @@
 //! What services may hold.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
@@ -150,7 +151,29 @@ fn check_ips(spec: &Value, headless: bool, path: &Path, faults: &mut Faults) {
         faults.text(&at_ips.index(place), ip, names::ip(ip));
     }
     if ips.len() > 2 {
-        faults.value(at_ips, all, "may only hold up to 2 values");
+        faults.value(at_ips.clone(), all.clone(), "may only hold up to 2 values");
+    }
+    let addresses: Vec<IpAddr> = ips.iter().filter_map(|ip| ip.as_str()?.parse().ok()).collect();
+    if headless || addresses.len() != ips.len() {
+        return;
+    }
+    let fours = addresses.iter().filter(|ip| ip.is_ipv4()).count();
+    if ips.len() > 1 && (fours == 0 || fours == ips.len()) {
+        let detail = "may specify no more than one IP for each IP family";
+        faults.value(at_ips.clone(), all, detail);
+    }
+    for (place, (ip, family)) in addresses.iter().zip(list(spec, "ipFamilies")).enumerate() {
+        let fits = match family.as_str() {
+            Some("IPv4") => ip.is_ipv4(),
+            Some("IPv6") => ip.is_ipv6(),
+            Some(_) | None => true,
+        };
+        if !fits {
+            let family = family.as_str().unwrap_or_default();
+            let detail =
+                format!("expected an {family} value as indicated by `ipFamilies[{place}]`");
+            faults.value(at_ips.index(place), ips[place].clone(), &detail);
+        }
     }
 }
 
@@ -210,7 +233,7 @@ fn check_policies(object: &Value, path: &Path, faults: &mut Faults) {
         faults.value(place, policy, "may only be set for externally-accessible services");
     }
     faults.one_of(spec, path, "internalTrafficPolicy", &["Cluster", "Local"]);
-    let ways = ["PreferClose"];
+    let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     faults.one_of(spec, path, "trafficDistribution", &ways);
 }
 
@@ -224,12 +247,6 @@ pub(super) fn update(new: &Value, old: &Value) -> Vec<Invalid> {
             let detail = "may not change once set";
             let value = at(new, "spec.clusterIPs").clone();
             faults.value(path.child("clusterIPs").index(0), value, detail);
-        }
-        let (families, before) = (list(new, "spec.ipFamilies"), list(old, "spec.ipFamilies"));
-        if families.first() != before.first() && !families.is_empty() && !before.is_empty() {
-            let detail = "may not change once set";
-            let value = at(new, "spec.ipFamilies").clone();
-            faults.value(path.child("ipFamilies").index(0), value, detail);
         }
     }
     let balancer = |object: &Value| text(object, "spec.type") == "LoadBalancer";

@@ -59,8 +59,7 @@ fn validate(object: &Value) -> Faults {
     let path = path.child("spec");
     check_template_spec(at(template, "spec"), &path, &mut faults);
     if flag(template, "spec.manualSelector") {
-        let detail = ["Unsupported value: true: supported values: \"\", \"false\""].concat();
-        faults.worded(path.child("manualSelector"), gantry_schema::Reason::NotSupported, detail);
+        faults.not_supported(path.child("manualSelector"), true, &["nil", "false"]);
     }
     if is_set(template, "spec.selector") {
         let value = at(template, "spec.selector").clone();

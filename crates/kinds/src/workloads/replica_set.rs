@@ -65,7 +65,9 @@ fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
 }
 
 fn default_controller(object: &mut Value) {
-    default_template(object, "spec.template");
+    if is_set(object, "spec.template") {
+        default_template(object, "spec.template");
+    }
     fill(object, "spec.replicas", 1);
     let labels = at(object, "spec.template.metadata.labels").clone();
     if labels.is_object() {

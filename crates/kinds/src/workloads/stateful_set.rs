@@ -90,7 +90,11 @@ fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
         "OnDelete" => {
             if !rolling.is_null() {
                 let detail = "only allowed for updateStrategy 'RollingUpdate'";
-                faults.value(path.child("rollingUpdate"), rolling.clone(), detail);
+                let shown = json!({
+                    "Partition": at(rolling, "partition"),
+                    "MaxUnavailable": at(rolling, "maxUnavailable"),
+                });
+                faults.value(path.child("rollingUpdate"), shown, detail);
             }
         }
         "RollingUpdate" => {

@@ -146,12 +146,11 @@ fn settle(value: &mut Value) {
             }
             fields.retain(|key, field| {
                 // No type prints an empty list that a client may leave out.
-                if *field == json!([]) {
+                if field.is_null() || *field == json!([]) {
                     return false;
                 }
                 let texts = field.as_object().is_some_and(|it| it.values().all(|it| it == ""));
-                let empty = field.is_null()
-                    || texts
+                let empty = texts
                     || *field == json!("")
                     || *field == json!({ "kubeletEndpoint": { "Port": 0 } });
                 let zero = *field == json!(0) && COUNTERS.contains(&key.as_str());
