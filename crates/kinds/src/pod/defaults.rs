@@ -1,0 +1,286 @@
+//! What pods and their templates leave out.
+
+use serde_json::{Value, json};
+
+use crate::tree::{
+    at, at_mut, each, entries, fill, fill_object, fill_zero, flag, int, is_set, put, text,
+};
+
+/// The lists of containers in a pod spec.
+pub(crate) const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// Keys of a volume that are no source of it.
+const NO_SOURCE: [&str; 1] = ["name"];
+
+/// A pod's own defaults: those of its spec, and some that templates do not have.
+pub(crate) fn pod(object: &mut Value) {
+    let Some(spec) = at_mut(object, "spec") else { return };
+    default_spec(spec);
+    for name in ["containers", "initContainers"] {
+        each(spec, name).for_each(|container| requests_from_limits(at_mut(container, "resources")));
+    }
+    pod_requests(spec);
+    fill(spec, "enableServiceLinks", true);
+    if flag(spec, "hostNetwork") {
+        for name in ["containers", "initContainers"] {
+            for port in each(spec, name).flat_map(|container| each(container, "ports")) {
+                let number = int(port, "containerPort").unwrap_or_default();
+                fill_zero(port, "hostPort", number);
+            }
+        }
+    }
+}
+
+/// The defaults of a pod template, wherever it occurs.
+pub(crate) fn template(template: &mut Value) {
+    fill_object(template, "spec");
+    if let Some(spec) = at_mut(template, "spec") {
+        default_spec(spec);
+    }
+}
+
+fn default_spec(spec: &mut Value) {
+    fill(spec, "dnsPolicy", "ClusterFirst");
+    fill(spec, "restartPolicy", "Always");
+    fill_object(spec, "securityContext");
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    fill(spec, "schedulerName", "default-scheduler");
+    // The older spelling is kept equal for clients that read it.
+    if text(spec, "serviceAccountName").is_empty() && !text(spec, "serviceAccount").is_empty() {
+        put(spec, "serviceAccountName", text(spec, "serviceAccount").to_owned());
+    }
+    if !text(spec, "serviceAccountName").is_empty() {
+        put(spec, "serviceAccount", text(spec, "serviceAccountName").to_owned());
+    }
+    each(spec, "volumes").for_each(volume);
+    for name in CONTAINERS {
+        each(spec, name).for_each(container);
+    }
+}
+
+fn container(container: &mut Value) {
+    let policy = pull_policy(text(container, "image"));
+    fill(container, "imagePullPolicy", policy);
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    for port in each(container, "ports") {
+        fill(port, "protocol", "TCP");
+    }
+    for entry in each(container, "env") {
+        if let Some(reference) = at_mut(entry, "valueFrom.fieldRef") {
+            fill(reference, "apiVersion", "v1");
+        }
+        if let Some(reference) = at_mut(entry, "valueFrom.resourceFieldRef") {
+            fill(reference, "divisor", "0");
+        }
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = at_mut(container, name) {
+            fill_zero(probe, "timeoutSeconds", 1);
+            fill_zero(probe, "periodSeconds", 10);
+            fill_zero(probe, "successThreshold", 1);
+            fill_zero(probe, "failureThreshold", 3);
+            http_get(probe);
+            if let Some(call) = at_mut(probe, "grpc") {
+                fill(call, "service", "");
+            }
+        }
+    }
+    for name in ["lifecycle.postStart", "lifecycle.preStop"] {
+        if let Some(handler) = at_mut(container, name) {
+            http_get(handler);
+        }
+    }
+}
+
+fn http_get(handler: &mut Value) {
+    if let Some(get) = at_mut(handler, "httpGet") {
+        fill(get, "path", "/");
+        fill(get, "scheme", "HTTP");
+    }
+}
+
+/// Only an image that moves is pulled every time.
+fn pull_policy(image: &str) -> &'static str {
+    if image.contains('@') {
+        return "IfNotPresent";
+    }
+    let name = image.rsplit('/').next().unwrap_or(image);
+    match name.split_once(':') {
+        None | Some((_, "latest")) => "Always",
+        Some(_) => "IfNotPresent",
+    }
+}
+
+fn volume(volume: &mut Value) {
+    let sources = volume.as_object().into_iter().flatten();
+    if !sources.clone().any(|(key, value)| !NO_SOURCE.contains(&key.as_str()) && !value.is_null()) {
+        fill_object(volume, "emptyDir");
+    }
+    for source in ["secret", "configMap", "projected", "downwardAPI"] {
+        if let Some(source) = at_mut(volume, source) {
+            fill(source, "defaultMode", 0o644);
+        }
+    }
+    each(volume, "downwardAPI.items").for_each(downward_item);
+    for source in each(volume, "projected.sources") {
+        if let Some(token) = at_mut(source, "serviceAccountToken") {
+            fill(token, "expirationSeconds", 3600);
+        }
+        each(source, "downwardAPI.items").for_each(downward_item);
+    }
+    if let Some(image) = at_mut(volume, "image") {
+        let policy = pull_policy(text(image, "reference"));
+        fill(image, "pullPolicy", policy);
+    }
+    source(volume);
+    if let Some(claim) = at_mut(volume, "ephemeral.volumeClaimTemplate") {
+        fill(claim, "spec.volumeMode", "Filesystem");
+    }
+}
+
+/// Defaults of the sources that pods and persistent volumes share.
+pub(crate) fn source(holder: &mut Value) {
+    if let Some(path) = at_mut(holder, "hostPath") {
+        fill(path, "type", "");
+    }
+    let tables: [(&str, &[(&str, Value)]); 4] = [
+        ("iscsi", &[("iscsiInterface", json!("default"))]),
+        (
+            "rbd",
+            &[
+                ("pool", json!("rbd")),
+                ("user", json!("admin")),
+                ("keyring", json!("/etc/ceph/keyring")),
+            ],
+        ),
+        (
+            "azureDisk",
+            &[
+                ("cachingMode", json!("ReadWrite")),
+                ("kind", json!("Shared")),
+                ("fsType", json!("ext4")),
+                ("readOnly", json!(false)),
+            ],
+        ),
+        ("scaleIO", &[("storageMode", json!("ThinProvisioned")), ("fsType", json!("xfs"))]),
+    ];
+    for (name, fields) in tables {
+        if let Some(source) = at_mut(holder, name) {
+            for (field, value) in fields {
+                fill(source, field, value.clone());
+            }
+        }
+    }
+}
+
+fn downward_item(item: &mut Value) {
+    if let Some(reference) = at_mut(item, "fieldRef") {
+        fill(reference, "apiVersion", "v1");
+    }
+    if let Some(reference) = at_mut(item, "resourceFieldRef") {
+        fill(reference, "divisor", "0");
+    }
+}
+
+fn requests_from_limits(resources: Option<&mut Value>) {
+    let Some(resources) = resources else { return };
+    let limits: Vec<(String, Value)> = owned(at(resources, "limits"));
+    for (name, amount) in limits {
+        fill_object(resources, "requests");
+        let requests = at_mut(resources, "requests").and_then(Value::as_object_mut);
+        if let Some(requests) = requests {
+            requests.entry(name).or_insert(amount);
+        }
+    }
+}
+
+fn owned(map: &Value) -> Vec<(String, Value)> {
+    let map = map.as_object().into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Requests of the pod as a whole follow its limits: what its containers ask for together, or else
+/// the limit itself.
+fn pod_requests(spec: &mut Value) {
+    if !is_set(spec, "resources.limits") {
+        return;
+    }
+    let sums = crate::pod::status::container_requests(spec);
+    let limits = owned(at(spec, "resources.limits"));
+    let had = at(spec, "resources.requests").as_object().cloned().unwrap_or_default();
+    let mut requests = had;
+    for name in ["cpu", "memory"] {
+        if let Some(sum) = sums.get(name)
+            && !requests.contains_key(name)
+        {
+            requests.insert(name.to_owned(), json!(sum.to_string()));
+        }
+    }
+    for (name, amount) in limits {
+        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with("hugepages-") {
+            requests.entry(name).or_insert(amount);
+        }
+    }
+    if !requests.is_empty() {
+        put(spec, "resources.requests", Value::Object(requests));
+    }
+}
+
+/// Fields of a LimitRange entry for containers that follow from the others.
+pub(crate) fn limit_range(object: &mut Value) {
+    for item in each(object, "spec.limits") {
+        if text(item, "type") != "Container" {
+            continue;
+        }
+        for (from, to) in
+            [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")]
+        {
+            let amounts: Vec<_> = entries(item, from)
+                .into_iter()
+                .map(|(name, amount)| (name.clone(), amount.clone()))
+                .collect();
+            for (name, amount) in amounts {
+                fill_object(item, to);
+                if let Some(known) = at_mut(item, to).and_then(Value::as_object_mut) {
+                    known.entry(name).or_insert(amount);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_moving_images_are_pulled_every_time() {
+        let table = [
+            ("a", "Always"),
+            ("a:latest", "Always"),
+            ("a:1", "IfNotPresent"),
+            ("r.test:5000/a", "Always"),
+            ("r.test:5000/a:1", "IfNotPresent"),
+            ("a@sha256:00", "IfNotPresent"),
+            ("a:latest@sha256:00", "IfNotPresent"),
+        ];
+        for (image, policy) in table {
+            assert_eq!(pull_policy(image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn requests_of_a_pod_follow_its_containers_and_then_its_limits() {
+        let mut object = json!({ "spec": {
+            "resources": { "limits": { "cpu": "4", "memory": "1Gi" } },
+            "containers": [
+                { "name": "a", "image": "a", "resources": { "requests": { "cpu": "500m" } } },
+                { "name": "b", "image": "b", "resources": { "limits": { "cpu": "1" } } },
+            ],
+        } });
+        pod(&mut object);
+        let requests = json!({ "cpu": "1500m", "memory": "1Gi" });
+        assert_eq!(at(&object, "spec.resources.requests"), &requests);
+    }
+}

@@ -1,0 +1,197 @@
+//! Services.
+
+use serde_json::{Value, json};
+
+use crate::behaviour::Rules;
+use crate::tree::{
+    at, carry, each, fill, fill_object, int, is_empty, is_set, list, put, remove, same, text,
+};
+
+mod allocate;
+mod validate;
+
+pub use allocate::{Allocate, Refusal, allocate, released};
+
+pub(crate) const RULES: Rules = Rules {
+    default,
+    create: |object, _| {
+        if !is_empty(object, "spec.clusterIP") && is_empty(object, "spec.clusterIPs") {
+            let ip = at(object, "spec.clusterIP").clone();
+            put(object, "spec.clusterIPs", vec![ip]);
+        }
+        families(object);
+        fill_object(object, "status.loadBalancer");
+    },
+    update,
+    validate: validate::create,
+    validate_update: validate::update,
+    validate_status: validate::status,
+    ..Rules::NONE
+};
+
+fn default(object: &mut Value) {
+    fill(object, "spec.sessionAffinity", "None");
+    match text(object, "spec.sessionAffinity") {
+        "None" => drop(remove(object, "spec.sessionAffinityConfig")),
+        "ClientIP" => fill(object, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", 10_800),
+        _ => {}
+    }
+    fill(object, "spec.type", "ClusterIP");
+    for port in each(object, "spec.ports") {
+        fill(port, "protocol", "TCP");
+        let target = at(port, "targetPort");
+        if target.is_null() || *target == 0 || *target == "" {
+            let number = int(port, "port").unwrap_or_default();
+            put(port, "targetPort", number);
+        }
+    }
+    if is_external(object) {
+        fill(object, "spec.externalTrafficPolicy", "Cluster");
+    }
+    let kind = text(object, "spec.type").to_owned();
+    if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+        fill(object, "spec.internalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        fill(object, "spec.allocateLoadBalancerNodePorts", true);
+        for entry in each(object, "status.loadBalancer.ingress") {
+            if !is_empty(entry, "ip") {
+                fill(entry, "ipMode", "VIP");
+            }
+        }
+    }
+}
+
+/// Whether something outside the cluster can reach it.
+fn is_external(object: &Value) -> bool {
+    matches!(text(object, "spec.type"), "NodePort" | "LoadBalancer")
+        || (text(object, "spec.type") == "ClusterIP" && !is_empty(object, "spec.externalIPs"))
+}
+
+fn is_headless(object: &Value) -> bool {
+    text(object, "spec.clusterIP") == "None"
+        || list(object, "spec.clusterIPs").first().is_some_and(|ip| ip == "None")
+}
+
+fn needs_node_port(object: &Value) -> bool {
+    let kind = text(object, "spec.type");
+    kind == "NodePort"
+        || (kind == "LoadBalancer"
+            && at(object, "spec.allocateLoadBalancerNodePorts").as_bool().unwrap_or(true))
+}
+
+/// The address families of a cluster that has IPv4 alone. A headless service without a selector is
+/// served by whoever writes its endpoints, so both families are left open.
+fn families(object: &mut Value) {
+    if text(object, "spec.type") == "ExternalName" {
+        return;
+    }
+    let open = is_headless(object) && is_empty(object, "spec.selector");
+    if is_empty(object, "spec.ipFamilyPolicy") {
+        let policy = if open { "RequireDualStack" } else { "SingleStack" };
+        put(object, "spec.ipFamilyPolicy", policy);
+    }
+    if is_empty(object, "spec.ipFamilies") {
+        let both = open && text(object, "spec.ipFamilyPolicy") != "SingleStack";
+        let families = if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+        put(object, "spec.ipFamilies", families);
+    }
+}
+
+/// What a client need not repeat stays, and what the new type has no use for goes.
+fn update(new: &mut Value, old: &Value) {
+    match_ips(new, old);
+    let (was, is) = (text(old, "spec.type"), text(new, "spec.type").to_owned());
+    if is == "ExternalName" && was != "ExternalName" {
+        let of_no_use =
+            ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"];
+        for field in of_no_use.map(|field| format!("spec.{field}")) {
+            if same(new, old, &field) {
+                remove(new, &field);
+            }
+        }
+    }
+    if needs_node_port(old) && !needs_node_port(new) {
+        let before = list(old, "spec.ports");
+        let had = |port: &Value| before.iter().any(|it| at(it, "nodePort") == at(port, "nodePort"));
+        for port in each(new, "spec.ports").filter(|port| had(port)) {
+            remove(port, "nodePort");
+        }
+    }
+    let balancer = |object: &Value| text(object, "spec.type") == "LoadBalancer";
+    if balancer(old) && !balancer(new) {
+        for field in ["spec.allocateLoadBalancerNodePorts", "spec.loadBalancerClass"] {
+            if same(new, old, field) {
+                remove(new, field);
+            }
+        }
+        put(new, "status", json!({ "loadBalancer": {} }));
+    }
+    if is_external(old) && !is_external(new) {
+        for field in ["spec.externalTrafficPolicy", "spec.healthCheckNodePort"] {
+            if same(new, old, field) {
+                remove(new, field);
+            }
+        }
+    }
+    if was != "ExternalName" && is != "ExternalName" {
+        keep_allocated(new, old);
+    }
+    families(new);
+}
+
+/// One address or the other may be left out or changed; they mean the same.
+fn match_ips(new: &mut Value, old: &Value) {
+    let one_same = same(new, old, "spec.clusterIP");
+    let all_same = same(new, old, "spec.clusterIPs");
+    if is_empty(new, "spec.clusterIP") {
+        if all_same && !is_empty(old, "spec.clusterIP") {
+            remove(new, "spec.clusterIPs");
+        }
+    } else if !one_same && all_same {
+        let ip = at(new, "spec.clusterIP").clone();
+        put(new, "spec.clusterIPs", vec![ip]);
+    } else if is_empty(new, "spec.clusterIPs") {
+        if one_same && !is_empty(old, "spec.clusterIPs") {
+            remove(new, "spec.clusterIP");
+        } else {
+            let ip = at(new, "spec.clusterIP").clone();
+            put(new, "spec.clusterIPs", vec![ip]);
+        }
+    }
+}
+
+fn keep_allocated(new: &mut Value, old: &Value) {
+    if is_empty(new, "spec.clusterIP") {
+        carry(new, old, "spec.clusterIP");
+        carry(new, old, "spec.clusterIPs");
+    }
+    if is_empty(new, "spec.ipFamilies") {
+        carry(new, old, "spec.ipFamilies");
+        carry(new, old, "spec.ipFamilyPolicy");
+    }
+    if needs_node_port(old) && needs_node_port(new) {
+        let used: Vec<i64> =
+            list(new, "spec.ports").iter().filter_map(|port| int(port, "nodePort")).collect();
+        for port in each(new, "spec.ports") {
+            if int(port, "nodePort").unwrap_or_default() != 0 {
+                continue;
+            }
+            let twin = list(old, "spec.ports").iter().find(|it| {
+                at(it, "port") == at(port, "port") && at(it, "protocol") == at(port, "protocol")
+            });
+            if let Some(number) = twin.and_then(|it| int(it, "nodePort"))
+                && !used.contains(&number)
+            {
+                put(port, "nodePort", number);
+            }
+        }
+    }
+    let local = |object: &Value| {
+        text(object, "spec.type") == "LoadBalancer"
+            && text(object, "spec.externalTrafficPolicy") == "Local"
+    };
+    if local(old) && local(new) && !is_set(new, "spec.healthCheckNodePort") {
+        carry(new, old, "spec.healthCheckNodePort");
+    }
+}

@@ -1,0 +1,325 @@
+//! Jobs.
+
+use gantry_schema::{Invalid, Reason};
+use serde_json::{Map, Value, json};
+
+use super::default_template;
+use crate::behaviour::Rules;
+use crate::faults::{Faults, Path};
+use crate::pod::{as_before, check_template};
+use crate::selector;
+use crate::tree::{at, at_mut, each, fill, flag, int, is_empty, is_set, list, put, same, text};
+
+/// The labels that tie pods to their job: who made them, and under which name. The older
+/// spellings stay for clients that select by them.
+const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+const OLD_UID_LABEL: &str = "controller-uid";
+const OLD_NAME_LABEL: &str = "job-name";
+
+pub(crate) const RULES: Rules = Rules {
+    default: |object| {
+        default_template(object, "spec.template");
+        let labels = at(object, "spec.template.metadata.labels").clone();
+        if labels.is_object() && is_empty(object, "metadata.labels") {
+            put(object, "metadata.labels", labels);
+        }
+        if let Some(spec) = at_mut(object, "spec") {
+            default_spec(spec);
+            fill(spec, "completionMode", "NonIndexed");
+            fill(spec, "suspend", false);
+            let policy =
+                if is_set(spec, "podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+            fill(spec, "podReplacementPolicy", policy);
+            fill(spec, "manualSelector", false);
+        }
+    },
+    create: |object, _| generate_selector(object),
+    validate: |object| validate(object).into_vec(),
+    validate_update,
+    validate_status,
+    ..Rules::NONE
+};
+
+fn default_spec(spec: &mut Value) {
+    if !is_set(spec, "completions") && !is_set(spec, "parallelism") {
+        put(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    let limit = if is_set(spec, "backoffLimitPerIndex") { i64::from(i32::MAX) } else { 6 };
+    fill(spec, "backoffLimit", limit);
+    default_patterns(spec);
+}
+
+/// The part of the defaults that templates of jobs have as well.
+pub(crate) fn default_patterns(spec: &mut Value) {
+    for rule in each(spec, "podFailurePolicy.rules") {
+        for pattern in each(rule, "onPodConditions") {
+            fill(pattern, "status", "True");
+        }
+    }
+}
+
+/// Pods of a job are its own: unless the client takes care of it, the server chooses the selector.
+fn generate_selector(object: &mut Value) {
+    if flag(object, "spec.manualSelector") {
+        return;
+    }
+    let (name, uid) = (text(object, "metadata.name"), text(object, "metadata.uid"));
+    let own = [
+        (UID_LABEL, json!(uid)),
+        (NAME_LABEL, json!(name)),
+        (OLD_UID_LABEL, json!(uid)),
+        (OLD_NAME_LABEL, json!(name)),
+    ];
+    add(object, "spec.selector.matchLabels", &own[..1]);
+    add(object, "spec.template.metadata.labels", &own);
+    // Labels that came from the template get the same.
+    add(object, "metadata.labels", &own);
+}
+
+fn add(object: &mut Value, path: &str, labels: &[(&str, Value)]) {
+    let mut all: Map<String, Value> = at(object, path).as_object().cloned().unwrap_or_default();
+    for (key, value) in labels {
+        all.insert((*key).to_owned(), value.clone());
+    }
+    put(object, path, Value::Object(all));
+}
+
+fn validate(object: &Value) -> Faults {
+    let mut faults = Faults::new();
+    if !flag(object, "spec.manualSelector") {
+        check_generated(object, &mut faults);
+    }
+    check_spec(object, &mut faults);
+    faults
+}
+
+fn check_generated(object: &Value, faults: &mut Faults) {
+    let path = Path::new("spec");
+    let wanted = json!({ "matchLabels": { UID_LABEL: text(object, "metadata.uid") } });
+    if is_set(object, "spec.selector") && *at(object, "spec.selector") != wanted {
+        let detail = "`selector` not auto-generated";
+        faults.value(path.child("selector"), at(object, "spec.selector").clone(), detail);
+    }
+}
+
+fn check_spec(object: &Value, faults: &mut Faults) {
+    let (spec, path) = (at(object, "spec"), Path::new("spec"));
+    check_template_spec(spec, &path, faults);
+    let value = at(spec, "selector");
+    if value.is_null() {
+        faults.required(path.child("selector"), "");
+    } else {
+        selector::check(value, &path.child("selector"), faults);
+    }
+    let labels = at(spec, "template.metadata.labels");
+    if !selector::matches(value, labels) {
+        let path = path.child("template").child("metadata").child("labels");
+        faults.value(path, labels.clone(), "`selector` does not match template `labels`");
+    }
+}
+
+/// Checks what jobs and the templates of cron jobs share.
+pub(super) fn check_template_spec(spec: &Value, path: &Path, faults: &mut Faults) {
+    let counts = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    for field in counts {
+        faults.not_negative(spec, path, field);
+    }
+    if is_set(spec, "maxFailedIndexes") && !is_set(spec, "backoffLimitPerIndex") {
+        let detail = "when maxFailedIndexes is specified";
+        faults.required(path.child("backoffLimitPerIndex"), detail);
+    }
+    if let Some(owner) = at(spec, "managedBy").as_str() {
+        crate::networking::check_domain_path(owner, &path.child("managedBy"), faults);
+    }
+    check_indexes(spec, path, faults);
+    check_failure_policy(spec, &path.child("podFailurePolicy"), faults);
+    if is_set(spec, "successPolicy") && text(spec, "completionMode") != "Indexed" {
+        let shown = json!({ "Rules": at(spec, "successPolicy.rules") });
+        faults.value(path.child("successPolicy"), shown, "requires indexed completion mode");
+    }
+    if is_set(spec, "podReplacementPolicy") {
+        let policies: &[&str] = if is_set(spec, "podFailurePolicy") {
+            &["Failed"]
+        } else {
+            &["Failed", "TerminatingOrFailed"]
+        };
+        faults.one_of(spec, path, "podReplacementPolicy", policies);
+    }
+    check_template(at(spec, "template"), &path.child("template"), faults);
+    let policy = text(spec, "template.spec.restartPolicy");
+    let path = path.child("template").child("spec").child("restartPolicy");
+    match policy {
+        "Always" | "" => faults.required(path, "valid values: \"OnFailure\", \"Never\""),
+        "Never" => {}
+        "OnFailure" => {
+            if is_set(spec, "podFailurePolicy") {
+                let detail = "only \"Never\" is supported when podFailurePolicy is specified";
+                faults.value(path, policy, detail);
+            }
+        }
+        other => faults.not_supported(path, other, &["OnFailure", "Never"]),
+    }
+}
+
+/// The most pods that an indexed job may run at once.
+const MOST_PARALLEL: i64 = 100_000;
+
+fn check_indexes(spec: &Value, path: &Path, faults: &mut Faults) {
+    faults.one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]);
+    if text(spec, "completionMode") != "Indexed" {
+        if matches!(text(spec, "completionMode"), "NonIndexed" | "") {
+            for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+                if is_set(spec, field) {
+                    let detail = "requires indexed completion mode";
+                    faults.value(path.child(field), at(spec, field).clone(), detail);
+                }
+            }
+        }
+        return;
+    }
+    if !is_set(spec, "completions") {
+        faults.required(path.child("completions"), "when completion mode is Indexed");
+    }
+    if let Some(count) = int(spec, "parallelism").filter(|count| *count > MOST_PARALLEL) {
+        let detail = format!(
+            "must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed"
+        );
+        faults.value(path.child("parallelism"), count, &detail);
+    }
+    if let (Some(most), Some(all)) = (int(spec, "maxFailedIndexes"), int(spec, "completions"))
+        && most > all
+    {
+        let detail = "must be less than or equal to completions";
+        faults.value(path.child("maxFailedIndexes"), most, detail);
+    }
+}
+
+fn check_failure_policy(spec: &Value, path: &Path, faults: &mut Faults) {
+    for (place, rule) in list(spec, "podFailurePolicy.rules").iter().enumerate() {
+        let path = path.child("rules").index(place);
+        let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
+        let action = text(rule, "action");
+        if action == "FailIndex" && !is_set(spec, "backoffLimitPerIndex") {
+            let detail = "requires the backoffLimitPerIndex to be set";
+            faults.value(path.child("action"), action, detail);
+        }
+        faults.require_one_of(rule, &path, "action", &actions);
+        let codes = at(rule, "onExitCodes");
+        let conditions = list(rule, "onPodConditions");
+        if !codes.is_null() {
+            let path = path.child("onExitCodes");
+            faults.require_one_of(codes, &path, "operator", &["In", "NotIn"]);
+            if is_empty(codes, "values") {
+                faults.value(
+                    path.child("values"),
+                    at(codes, "values").clone(),
+                    "at least one value is required",
+                );
+            }
+            if !conditions.is_empty() {
+                let message = "Invalid value: specifying both OnExitCodes and OnPodConditions is \
+                               not supported";
+                faults.worded(path.clone(), Reason::Invalid, message.to_owned());
+            }
+        } else if conditions.is_empty() {
+            let message =
+                "Invalid value: specifying one of OnExitCodes and OnPodConditions is required";
+            faults.worded(path.clone(), Reason::Invalid, message.to_owned());
+        }
+        for (place, pattern) in conditions.iter().enumerate() {
+            let path = path.child("onPodConditions").index(place);
+            let kind = text(pattern, "type");
+            faults.text(&path.child("type"), kind, crate::names::qualified(kind));
+            faults.require_one_of(pattern, &path, "status", &["False", "True", "Unknown"]);
+        }
+    }
+}
+
+fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
+    let mut faults = validate(new);
+    check_spec(new, &mut faults);
+    let path = Path::new("spec");
+    let (spec, before) = (at(new, "spec"), at(old, "spec"));
+    // An indexed job may grow and shrink as a whole.
+    let elastic = text(spec, "completionMode") == "Indexed"
+        && is_set(spec, "completions")
+        && same(spec, spec, "completions")
+        && int(spec, "completions") == int(spec, "parallelism");
+    if !elastic {
+        faults.immutable(spec, before, &path, "completions");
+    }
+    faults.immutable(spec, before, &path, "selector");
+    check_template_update(new, old, &path, &mut faults);
+    let fields = [
+        "completionMode",
+        "podFailurePolicy",
+        "backoffLimitPerIndex",
+        "managedBy",
+        "successPolicy",
+    ];
+    for field in fields {
+        faults.immutable(spec, before, &path, field);
+    }
+    faults.into_vec()
+}
+
+/// The template of a job that waits and never ran may say more about where its pods go.
+fn check_template_update(new: &Value, old: &Value, path: &Path, faults: &mut Faults) {
+    let waits = flag(old, "spec.suspend") && !is_set(old, "status.startTime");
+    let directives = [
+        "spec.affinity.nodeAffinity",
+        "spec.nodeSelector",
+        "spec.tolerations",
+        "spec.schedulingGates",
+        "metadata.labels",
+        "metadata.annotations",
+    ];
+    let directives: &[&str] = if waits { &directives } else { &[] };
+    let (template, before) = (at(new, "spec.template"), at(old, "spec.template"));
+    let rest = as_before(template, before, directives);
+    if !crate::tree::equal(&rest, before) {
+        faults.value(path.child("template"), template.clone(), "field is immutable");
+    }
+}
+
+fn validate_status(new: &Value, old: &Value) -> Vec<Invalid> {
+    let mut faults = Faults::new();
+    let path = Path::new("status");
+    let status = at(new, "status");
+    for field in ["active", "succeeded", "failed", "ready", "terminating"] {
+        faults.not_negative(status, &path, field);
+    }
+    let is_true = |object: &Value, kind: &str| {
+        let found = |it: &Value| text(it, "type") == kind && text(it, "status") == "True";
+        list(object, "status.conditions").iter().any(found)
+    };
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if is_true(old, kind) && !is_true(new, kind) {
+            let message =
+                format!("Invalid value: cannot disable the terminal {kind}=True condition");
+            faults.worded(path.child("conditions"), Reason::Invalid, message);
+        }
+    }
+    if is_true(new, "Complete") && is_true(new, "Failed") {
+        let message = "Invalid value: cannot set Complete=True and Failed=True conditions";
+        faults.worded(path.child("conditions"), Reason::Invalid, message.to_owned());
+    }
+    for field in ["failed", "succeeded"] {
+        let count = |object: &Value| int(at(object, "status"), field).unwrap_or_default();
+        if count(new) < count(old) && !(field == "succeeded" && is_set(new, "spec.successPolicy")) {
+            let detail = format!("cannot decrease the {field} counter");
+            faults.value(path.child(field), count(new), &detail);
+        }
+    }
+    faults.into_vec()
+}

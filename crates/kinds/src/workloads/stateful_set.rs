@@ -1,0 +1,160 @@
+//! StatefulSets and the revisions they and DaemonSets keep.
+
+use gantry_schema::Invalid;
+use serde_json::{Value, json};
+
+use super::{
+    check_counters, check_restarting, check_selected_template, check_selector, default_template,
+};
+use crate::behaviour::Rules;
+use crate::faults::{Faults, Path};
+use crate::names;
+use crate::pod::same_but;
+use crate::tree::{at, each, fill, is_empty, is_set, text};
+
+pub(crate) const RULES: Rules = Rules {
+    default,
+    validate: |object| validate(object).into_vec(),
+    validate_update,
+    validate_status,
+    ..Rules::NONE
+};
+
+pub(crate) const REVISION_RULES: Rules = Rules {
+    validate: |object| validate_revision(object).into_vec(),
+    validate_update: |new, old| {
+        let mut faults = validate_revision(new);
+        faults.immutable(new, old, &Path::new(""), "data");
+        faults.into_vec()
+    },
+    ..Rules::NONE
+};
+
+fn default(object: &mut Value) {
+    default_template(object, "spec.template");
+    fill(object, "spec.podManagementPolicy", "OrderedReady");
+    if is_empty(object, "spec.updateStrategy.type") {
+        fill(object, "spec.updateStrategy.type", "RollingUpdate");
+        fill(object, "spec.updateStrategy.rollingUpdate.partition", 0);
+    }
+    if text(object, "spec.updateStrategy.type") == "RollingUpdate"
+        && is_set(object, "spec.updateStrategy.rollingUpdate")
+    {
+        fill(object, "spec.updateStrategy.rollingUpdate.partition", 0);
+    }
+    fill(object, "spec.persistentVolumeClaimRetentionPolicy.whenDeleted", "Retain");
+    fill(object, "spec.persistentVolumeClaimRetentionPolicy.whenScaled", "Retain");
+    fill(object, "spec.replicas", 1);
+    fill(object, "spec.revisionHistoryLimit", 10);
+    for claim in each(object, "spec.volumeClaimTemplates") {
+        fill(claim, "kind", "PersistentVolumeClaim");
+        fill(claim, "apiVersion", "v1");
+        crate::storage::default_claim(claim);
+    }
+}
+
+fn validate(object: &Value) -> Faults {
+    let mut faults = Faults::new();
+    let (spec, path) = (at(object, "spec"), Path::new("spec"));
+    let policy = text(spec, "podManagementPolicy");
+    if policy.is_empty() {
+        faults.required(path.child("podManagementPolicy"), "");
+    } else if !matches!(policy, "OrderedReady" | "Parallel") {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        faults.value(path.child("podManagementPolicy"), policy, detail);
+    }
+    check_strategy(at(spec, "updateStrategy"), &path.child("updateStrategy"), &mut faults);
+    let policies = path.child("persistentVolumeClaimRetentionPolicy");
+    for field in ["whenDeleted", "whenScaled"] {
+        let policy = at(spec, "persistentVolumeClaimRetentionPolicy");
+        faults.one_of(policy, &policies, field, &["Retain", "Delete"]);
+    }
+    faults.not_negative(spec, &path, "replicas");
+    faults.not_negative(spec, &path, "minReadySeconds");
+    faults.not_negative(at(spec, "ordinals"), &path.child("ordinals"), "start");
+    let service = text(spec, "serviceName");
+    if !service.is_empty() {
+        faults.text(&path.child("serviceName"), service, names::label(service));
+    }
+    if check_selector(spec, "statefulset", &path, &mut faults) {
+        check_selected_template(spec, &path, &mut faults);
+    }
+    check_restarting(spec, "StatefulSet", &path, &mut faults);
+    faults
+}
+
+fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
+    let rolling = at(strategy, "rollingUpdate");
+    match text(strategy, "type") {
+        "" => faults.required(path.clone(), ""),
+        "OnDelete" => {
+            if !rolling.is_null() {
+                let detail = "only allowed for updateStrategy 'RollingUpdate'";
+                let shown = json!({
+                    "Partition": at(rolling, "partition"),
+                    "MaxUnavailable": at(rolling, "maxUnavailable"),
+                });
+                faults.value(path.child("rollingUpdate"), shown, detail);
+            }
+        }
+        "RollingUpdate" => {
+            faults.not_negative(rolling, &path.child("rollingUpdate"), "partition");
+        }
+        other => {
+            let shown = json!({ "Type": other, "RollingUpdate": rolling });
+            faults.value(path.clone(), shown, "must be 'RollingUpdate' or 'OnDelete'");
+        }
+    }
+}
+
+fn validate_update(new: &Value, old: &Value) -> Vec<Invalid> {
+    let mut faults = validate(new);
+    let mutable = [
+        "replicas",
+        "template",
+        "updateStrategy",
+        "minReadySeconds",
+        "ordinals",
+        "persistentVolumeClaimRetentionPolicy",
+        "revisionHistoryLimit",
+    ];
+    if !same_but(at(new, "spec"), at(old, "spec"), &mutable) {
+        let detail = "updates to statefulset spec for fields other than 'replicas', 'ordinals', \
+                      'template', 'updateStrategy', 'revisionHistoryLimit', \
+                      'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
+        faults.forbidden(Path::new("spec"), detail);
+    }
+    faults.into_vec()
+}
+
+fn validate_status(new: &Value, _old: &Value) -> Vec<Invalid> {
+    let mut faults = Faults::new();
+    let fields = [
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ];
+    let parts = [
+        ("readyReplicas", "replicas"),
+        ("currentReplicas", "replicas"),
+        ("updatedReplicas", "replicas"),
+        ("availableReplicas", "replicas"),
+        ("availableReplicas", "readyReplicas"),
+    ];
+    check_counters(new, &fields, &parts, &mut faults);
+    faults.into_vec()
+}
+
+fn validate_revision(object: &Value) -> Faults {
+    let mut faults = Faults::new();
+    let path = Path::new("");
+    if !is_set(object, "data") {
+        faults.required(path.child("data"), "data is mandatory");
+    }
+    faults.not_negative(object, &path, "revision");
+    faults
+}

@@ -1,0 +1,203 @@
+//! Recorded conversations with a real server, and how a server would use this crate.
+
+use gantry_kinds::service::{Allocate, Refusal};
+use gantry_kinds::{Behaviour, admit, behaviour, service, validate_metadata};
+use gantry_schema::Invalid;
+use serde_json::{Value, json};
+
+/// What stands for the time of every write.
+pub(crate) const NOW: &str = "2024-01-01T00:00:00Z";
+
+/// One row of a recording.
+pub(crate) struct Row(pub(crate) Value);
+
+impl Row {
+    pub(crate) fn read(text: &str) -> Vec<Self> {
+        serde_json::from_str::<Vec<Value>>(text).unwrap().into_iter().map(Self).collect()
+    }
+
+    pub(crate) fn text(&self, field: &str) -> &str {
+        self.0[field].as_str().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("{}: {}", self.text("resource"), self.text("why"))
+    }
+
+    pub(crate) fn namespaced(&self) -> bool {
+        self.0["namespaced"].as_bool().unwrap()
+    }
+
+    pub(crate) fn behaviour(&self) -> &'static Behaviour {
+        behaviour(self.text("group"), self.text("resource"))
+    }
+
+    /// The object that was sent, as it reaches this crate: named and placed by the server.
+    pub(crate) fn sent(&self) -> Value {
+        let mut object = self.0["send"].clone();
+        if self.namespaced() {
+            object["metadata"]["namespace"] = json!("kinds");
+        }
+        object
+    }
+}
+
+/// Takes what the real server printed in a dry run.
+pub(crate) struct Placeholder;
+
+impl Allocate for Placeholder {
+    fn cluster_ip(&mut self, wanted: Option<&str>) -> Result<String, Refusal> {
+        Ok(wanted.unwrap_or("10.96.0.0").to_owned())
+    }
+
+    fn node_port(&mut self, wanted: Option<i64>, _: &str) -> Result<i64, Refusal> {
+        Ok(wanted.unwrap_or(30_000))
+    }
+}
+
+/// Everything a server does to a new object before it is stored.
+pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
+    let kind = row.behaviour();
+    let mut object = row.sent();
+    kind.default(&mut object);
+    match row.text("resource") {
+        "pods" => {
+            admit::service_account(&mut object, Some(&json!({})), "xxxxx").unwrap();
+            admit::priority(&mut object, None).unwrap();
+            admit::default_tolerations(&mut object);
+        }
+        "nodes" => admit::taint_new_node(&mut object),
+        "persistentvolumeclaims" => {
+            admit::default_storage_class(&mut object, std::iter::empty());
+        }
+        _ => {}
+    }
+    admit::protect_storage(&mut object, row.text("resource"));
+    kind.prepare_create(&mut object, NOW);
+    let (mut faults, _) = validate_metadata(&object, None, row.namespaced(), kind);
+    faults.extend(kind.validate_create(&object));
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    if row.text("resource") == "services" {
+        service::allocate(&mut object, None, &mut Placeholder)?;
+    }
+    Ok(object)
+}
+
+/// Fields that a typed writer prints even if they are empty, which is not this crate's affair.
+const PRINTED: [&str; 23] = [
+    "resources",
+    "status",
+    "metadata",
+    "strategy",
+    "source",
+    "loadBalancer",
+    "conditions",
+    "firstTimestamp",
+    "lastTimestamp",
+    "eventTime",
+    "reportingComponent",
+    "reportingInstance",
+    "currentMetrics",
+    "topologyKeys",
+    "daemonEndpoints",
+    "nodeInfo",
+    "service",
+    "lastProbeTime",
+    "spec",
+    "data",
+    "default",
+    "defaultRequest",
+    "lastTransitionTime",
+];
+/// Counters that are printed even if they are zero.
+const COUNTERS: [&str; 11] = [
+    "replicas",
+    "availableReplicas",
+    "currentNumberScheduled",
+    "numberMisscheduled",
+    "desiredNumberScheduled",
+    "numberReady",
+    "desiredReplicas",
+    "disruptionsAllowed",
+    "currentHealthy",
+    "desiredHealthy",
+    "expectedPods",
+];
+
+/// An object without what differs from run to run and what only a writer adds.
+pub(crate) fn settled(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for field in ["uid", "creationTimestamp", "resourceVersion", "managedFields"] {
+            metadata.shift_remove(field);
+        }
+    }
+    settle(&mut object);
+    object
+}
+
+fn settle(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (_, field) in fields.iter_mut() {
+                settle(field);
+            }
+            fields.retain(|key, field| {
+                // No type prints an empty list that a client may leave out.
+                if field.is_null() || *field == json!([]) {
+                    return false;
+                }
+                let texts = field.as_object().is_some_and(|it| it.values().all(|it| it == ""));
+                let empty = texts
+                    || *field == json!("")
+                    || *field == json!({ "kubeletEndpoint": { "Port": 0 } });
+                let zero = *field == json!(0) && COUNTERS.contains(&key.as_str());
+                !(empty && PRINTED.contains(&key.as_str()) || zero)
+            });
+            fields.retain(|key, field| !(*field == json!({}) && PRINTED.contains(&key.as_str())));
+            for field in ["lastPhaseTransitionTime", "lastTransitionTime"] {
+                if fields.get(field).is_some_and(Value::is_string) {
+                    fields.insert(field.to_owned(), json!("masked"));
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(settle),
+        Value::String(text) => {
+            if text.starts_with("kube-api-access-") {
+                "kube-api-access-masked".clone_into(text);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Field, reason and message of every fault, as a client sees them.
+pub(crate) fn causes(faults: &[Invalid]) -> Vec<String> {
+    faults
+        .iter()
+        .map(|it| format!("{} | {} | {}", it.field, it.reason.word(), it.message))
+        .collect()
+}
+
+/// The causes of a recorded refusal, in the same form.
+pub(crate) fn recorded_causes(row: &Row) -> Vec<String> {
+    let causes = row.0["causes"].as_array().unwrap();
+    let part = |cause: &Value, name: &str| cause[name].as_str().unwrap_or_default().to_owned();
+    causes
+        .iter()
+        .map(|it| {
+            format!("{} | {} | {}", part(it, "field"), part(it, "reason"), part(it, "message"))
+        })
+        .collect()
+}
+
+/// Compares all rows before failing, so that one run shows everything.
+pub(crate) fn all_agree(rows: &[Row], check: impl Fn(&Row) -> Option<String>) {
+    let found: Vec<String> = rows
+        .iter()
+        .filter_map(|row| Some(format!("\n## {}\n{}", row.name(), check(row)?)))
+        .collect();
+    assert!(found.is_empty(), "{} of {} differ{}", found.len(), rows.len(), found.concat());
+}
