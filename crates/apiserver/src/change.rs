@@ -157,7 +157,8 @@ pub(crate) fn respond(
 
 /// Records who said which field.
 pub(crate) fn own(write: &Write, live: Option<&Value>, object: &mut Value) -> Result<(), Refusal> {
-    write.resource.own(write, live, object).map_err(|fault| Refusal::failure(fault.to_string()))
+    write.resource.own(write, live, object);
+    Ok(())
 }
 
 pub(crate) fn owned_by_apply(

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use gantry_kinds::admit;
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
@@ -46,40 +47,44 @@ impl Api {
     fn admit_kind(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
         let Resource { group, plural, .. } = &*write.resource;
         let name = meta(object, "name").to_owned();
-        let refuse = |why: String| Err(Refusal::forbidden(group, plural, &name, &why));
+        let refuse = |why: String| Refusal::forbidden(group, plural, &name, &why);
         match (group.as_str(), plural.as_str()) {
             ("", "pods") => {
-                let account = object["spec"]["serviceAccountName"].as_str().unwrap_or_default();
-                let account = if account.is_empty() { "default" } else { account }.to_owned();
-                let mirror =
-                    object["metadata"]["annotations"].get("kubernetes.io/config.mirror").is_some();
-                let known = self.look("", "v1", "serviceaccounts", &write.namespace, &account);
-                if known.is_none() && !mirror {
-                    let namespace = &write.namespace;
-                    return refuse(format!(
-                        "error looking up service account {namespace}/{account}: serviceaccount \
-                         \"{account}\" not found"
-                    ));
-                }
-                let classes = self.all("scheduling.k8s.io", "v1", "priorityclasses");
-                if let Err(why) =
-                    gantry_kinds::admit::pod(object, known.as_ref(), &classes, &suffix())
-                {
-                    return refuse(why);
-                }
+                let account = admit::service_account_name(object).to_owned();
+                let account = self.look("", "v1", "serviceaccounts", &write.namespace, &account);
+                let class = self.priority_class(object);
+                admit::service_account(object, account.as_ref(), &suffix())
+                    .and_then(|()| admit::priority(object, class.as_ref()))
+                    .map_err(|why| refuse(why.to_string()))?;
+                admit::default_tolerations(object);
                 Ok(())
             }
             ("", "nodes") => {
-                gantry_kinds::admit::node(object);
+                admit::taint_new_node(object);
                 Ok(())
             }
             ("", "persistentvolumes" | "persistentvolumeclaims") => {
-                let classes = self.all("storage.k8s.io", "v1", "storageclasses");
-                gantry_kinds::admit::storage(plural, object, &classes);
+                admit::protect_storage(object, plural);
+                if plural == "persistentvolumeclaims" {
+                    let classes = self.all("storage.k8s.io", "v1", "storageclasses");
+                    admit::default_storage_class(object, classes.iter());
+                }
                 Ok(())
             }
             _ => Ok(()),
         }
+    }
+
+    /// The class a pod names, or the default one.
+    fn priority_class(&self, pod: &Value) -> Option<Value> {
+        let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
+        if !name.is_empty() {
+            return self.look("scheduling.k8s.io", "v1", "priorityclasses", "", name);
+        }
+        let mut classes = self.all("scheduling.k8s.io", "v1", "priorityclasses");
+        classes.retain(|class| class["globalDefault"] == true);
+        classes.sort_by_key(|class| class["value"].as_i64());
+        classes.into_iter().next()
     }
 
     /// A stored object as a tree.

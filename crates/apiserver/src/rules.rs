@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use gantry_builtin::convert;
 use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
-use gantry_patch::ownership::{self, ApplyError, Context, OneVersion, UpdateError};
+use gantry_kinds::selectable::{check_field, field_value, selectable};
+use gantry_patch::ownership::{self, ApplyError, Context, OneVersion};
 use gantry_patch::strategic::StrategicError;
 use gantry_patch::{Path, Set};
 use gantry_schema::{Invalid, Schema};
@@ -91,14 +92,18 @@ static ALL_BUT_STATUS: LazyLock<Set> = LazyLock::new(|| {
         "annotations",
         "ownerReferences",
     ];
-    let mut paths: Vec<Path> = metadata.iter().map(|name| Path::fields(&["metadata", name])).collect();
-    paths.push(Path::fields(&["spec"]));
-    paths.iter().collect()
+    let metadata: Vec<[&str; 2]> = metadata.iter().map(|name| ["metadata", *name]).collect();
+    let mut paths: Vec<&[&str]> = metadata.iter().map(|it| &it[..]).collect();
+    paths.push(&["spec"]);
+    set(&paths)
 });
 
 fn set(paths: &[&[&str]]) -> Set {
-    let paths: Vec<Path> = paths.iter().map(|names| Path::fields(names)).collect();
-    paths.iter().collect()
+    let mut set = Set::new();
+    for names in paths {
+        set.insert(&Path::fields(names).0);
+    }
+    set
 }
 
 impl Resource {
@@ -237,7 +242,7 @@ impl Resource {
 
     /// How long an object has before it goes.
     pub(crate) fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
-        gantry_kinds::grace(self.behaviour(), object, asked)
+        gantry_kinds::deletion::grace(object, asked, self.behaviour())
     }
 
     /// Whether a deleted object says how long it has.
@@ -273,20 +278,15 @@ impl Resource {
         write: &Write,
         live: Option<&Value>,
         object: &mut Value,
-    ) -> Result<(), UpdateError> {
+    ) {
         let schema = self.schema();
         let (version, now) = (self.api_version(), write.stamp());
         let empty = self.empty();
         let context = self.context(write, &schema, &version, &now, &empty);
-        match ownership::update(&context, live, object) {
-            Ok(owned) => *object = owned,
-            // A server that cannot work out ownership stores the object all the same.
-            Err(error) => {
-                tracing::debug!(%error, kind = self.kind, "ownership is not recorded");
-                *object = ownership::without_entries(object);
-            }
+        // A server that cannot work out ownership stores the object all the same.
+        if let Err(error) = ownership::update(&context, live, object) {
+            tracing::debug!(%error, kind = self.kind, "ownership is not recorded");
         }
-        Ok(())
     }
 
     /// The object after its manager said what it wants of it.
@@ -462,20 +462,16 @@ impl Resource {
         for term in &selector.0 {
             let known = match &self.nature {
                 Nature::Builtin(_) => {
-                    gantry_kinds::selectable(&self.group, &self.plural).check(&term.field)
+                    let own = selectable(&self.group, &self.plural);
+                    check_field(&term.field, own, false)
                 }
                 Nature::Custom(custom) => {
-                    let fixed = ["metadata.name", "metadata.namespace"];
-                    let declared =
-                        custom.selectable.iter().any(|it| it.trim_start_matches('.') == term.field);
-                    if declared || fixed.contains(&term.field.as_str()) {
-                        Ok(())
-                    } else {
-                        Err(format!("field label not supported: {}", term.field))
-                    }
+                    let own: Vec<&str> =
+                        custom.selectable.iter().map(|it| it.trim_start_matches('.')).collect();
+                    check_field(&term.field, &own, true)
                 }
             };
-            known.map_err(Refusal::bad_request)?;
+            known.map_err(|fault| Refusal::bad_request(fault.to_string()))?;
         }
         Ok(())
     }
@@ -485,7 +481,8 @@ impl Resource {
         let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         match &self.nature {
             Nature::Builtin(_) => {
-                gantry_kinds::selectable(&self.group, &self.plural).values(&object)
+                let fields = selectable(&self.group, &self.plural).iter();
+                fields.map(|name| ((*name).to_owned(), field_value(&object, name))).collect()
             }
             Nature::Custom(custom) => custom.selectable_values(&object),
         }

@@ -25,6 +25,7 @@ mod names;
 mod networking;
 mod pod;
 mod policy;
+pub mod print;
 mod quantity;
 mod quota;
 mod rbac;
