@@ -44,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) stop: CancellationToken,
     pub(crate) settings: Settings,
     pub(crate) addresses: crate::addresses::Addresses,
+    pub(crate) openapi: gantry_openapi::Documents,
 }
 
 impl std::fmt::Debug for Inner {

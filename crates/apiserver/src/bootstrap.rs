@@ -54,6 +54,7 @@ impl Api {
             stop: tasks.token().clone(),
             settings,
             addresses: Addresses::new(network, bits),
+            openapi: gantry_openapi::Documents::new(),
         }));
         api.0.definitions.refresh(&api);
         api.remember_addresses();

@@ -3,14 +3,15 @@
 //! A definition takes effect when it is stored: whoever gets the answer to its creation can use the
 //! kind at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gantry_openapi::Documents;
 use gantry_store::Expect;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Entry};
-use crate::custom;
+use crate::{custom, openapi};
 use crate::janitor::keep_transition;
 use crate::parts::resource;
 use crate::resource::{Registry, Resource};
@@ -33,8 +34,18 @@ pub(crate) struct Definitions {
 #[derive(Debug, Default)]
 struct Known {
     /// The resources of each definition and the revision they were made from.
-    made: HashMap<String, (u64, Vec<Arc<Resource>>)>,
+    made: HashMap<String, Made>,
+    /// Which definitions, at which revisions, each described group version was made of.
+    described: BTreeMap<(String, String), Vec<(String, u64)>>,
     epoch: u64,
+}
+
+/// What was made of a definition.
+#[derive(Debug)]
+struct Made {
+    revision: u64,
+    definition: Arc<Value>,
+    resources: Vec<Arc<Resource>>,
 }
 
 impl Definitions {
@@ -55,10 +66,10 @@ impl Definitions {
         for entry in space.iter() {
             let name = String::from_utf8_lossy(&entry.key).into_owned();
             let revision = entry.revision.get();
-            if let Some((_, resources)) =
-                known.made.remove(&name).filter(|(before, _)| *before == revision)
+            if let Some(before) =
+                known.made.remove(&name).filter(|before| before.revision == revision)
             {
-                made.insert(name, (revision, resources));
+                made.insert(name, before);
                 continue;
             }
             let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
@@ -74,19 +85,47 @@ impl Definitions {
             } else {
                 Vec::new()
             };
-            made.insert(name, (revision, resources));
+            made.insert(name, Made { revision, definition: Arc::new(object), resources });
         }
         known.made = made;
         let custom: Vec<Arc<Resource>> =
-            known.made.values().flat_map(|(_, resources)| resources).cloned().collect();
+            known.made.values().flat_map(|made| &made.resources).cloned().collect();
+        known.describe(&api.0.openapi);
         api.0.registry.store(Arc::new(Registry::new(&self.builtin, &custom)));
     }
 
     /// One view of the instances of a definition.
     pub(crate) fn instances_of(&self, _api: &Api, name: &str) -> Vec<Arc<Resource>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let resources = known.made.get(name).map(|(_, resources)| resources.as_slice());
+        let resources = known.made.get(name).map(|made| made.resources.as_slice());
         resources.unwrap_or_default().iter().take(1).cloned().collect()
+    }
+}
+
+impl Known {
+    /// Brings the schemas of group versions in line with what is served.
+    fn describe(&mut self, documents: &Documents) {
+        let mut wanted: BTreeMap<(String, String), Vec<(String, u64)>> = BTreeMap::new();
+        for (name, made) in &self.made {
+            for resource in &made.resources {
+                let place = (resource.group.clone(), resource.version.clone());
+                wanted.entry(place).or_default().push((name.clone(), made.revision));
+            }
+        }
+        wanted.values_mut().for_each(|sources| sources.sort());
+        for (group, version) in self.described.keys().filter(|it| !wanted.contains_key(*it)) {
+            documents.remove_custom(group, version);
+        }
+        for (place, sources) in &wanted {
+            if self.described.get(place) != Some(sources) {
+                let definitions = sources
+                    .iter()
+                    .filter_map(|(name, _)| self.made.get(name))
+                    .map(|made| Arc::clone(&made.definition));
+                openapi::describe(documents, &place.0, &place.1, definitions.collect());
+            }
+        }
+        self.described = wanted;
     }
 }
 
