@@ -55,6 +55,18 @@ fn text_cannot_double_without_end() {
 }
 
 #[test]
+fn a_loop_cannot_compile_any_number_of_patterns() {
+    let environment = Environment::new();
+    let answer = |count: u32| {
+        let rule = format!("lists.range({count}).all(i, !'x'.matches('a{{9}}' + string(i)))");
+        let program = environment.compile(&rule, None).unwrap();
+        program.evaluate(&[], &mut Budget::default())
+    };
+    assert_eq!(answer(30), Ok(gantry_cel::Answer::Bool(true)));
+    assert_eq!(answer(2_000), Err(EvalError::CostExceeded));
+}
+
+#[test]
 fn the_budget_of_an_object_is_shared() {
     let environment = Environment::new();
     let program = environment.compile("lists.range(1000).all(x, x >= 0)", None).unwrap();
