@@ -33,7 +33,7 @@ pub(crate) struct Parsed {
 
 /// Stack for parsing, next to what a byte of text can add to it.
 const STACK: usize = 4 * 1024 * 1024;
-/// Stack that one byte of text can need: two bytes make a level, and a level takes less than 4 KiB.
+/// Stack that one byte of text can need: two bytes make a level, which is given 4 KiB.
 const STACK_PER_BYTE: usize = 2 * 1024;
 
 pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, CompileError> {

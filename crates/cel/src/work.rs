@@ -24,8 +24,8 @@ const COMPUTED_PATTERNS: usize = 32;
 
 /// Computed patterns that are compiled for nothing, as on a server.
 const FREE_PATTERNS: usize = 32;
-/// What compiling any more costs: a short pattern can take a millisecond, and a loop can make any
-/// number of them.
+/// What compiling any more costs: the price of matching follows the length of a pattern, the work of
+/// compiling its repetitions, and a loop can make any number of them.
 const COMPILED_PATTERN: u64 = 1_000;
 
 impl<'p> Work<'p> {
