@@ -13,6 +13,7 @@
 //! 5. hands out what only it can give ([`service::allocate`]).
 
 pub mod admit;
+mod advice;
 pub mod behaviour;
 mod cluster;
 mod config;

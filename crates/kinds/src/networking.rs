@@ -12,6 +12,7 @@ pub(crate) const INGRESS_RULES: Rules = Rules {
     create: |object, _| put(object, "status", json!({ "loadBalancer": {} })),
     validate: |object| check_ingress(object).into_vec(),
     validate_update: |new, _| check_ingress(new).into_vec(),
+    warnings: crate::advice::ingress,
     ..Rules::NONE
 };
 

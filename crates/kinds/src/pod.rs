@@ -30,7 +30,7 @@ pub(crate) const RULES: Rules = Rules {
     validate: create,
     validate_update: update::validate,
     validate_status: update::validate_status,
-    ..Rules::NONE
+    warnings: crate::advice::pod,
 };
 
 pub(crate) const TEMPLATE_RULES: Rules = Rules {

@@ -26,6 +26,7 @@ pub(crate) const RULES: Rules = Rules {
     validate: validate::create,
     validate_update: validate::update,
     validate_status: validate::status,
+    warnings: crate::advice::service,
     ..Rules::NONE
 };
 

@@ -176,7 +176,11 @@ static TABLE: &[Row] = &[
         },
     ),
     ("apps", "replicasets", with(WORKLOAD, replica_set::RULES)),
-    ("apps", "statefulsets", with(WORKLOAD, stateful_set::RULES)),
+    (
+        "apps",
+        "statefulsets",
+        Behaviour { name_rule: NameRule::DnsLabel, rules: stateful_set::RULES, ..WORKLOAD },
+    ),
     ("apps", "daemonsets", with(WORKLOAD, daemon_set::RULES)),
     (
         "apps",

@@ -10,6 +10,10 @@ use crate::tree::{at, carry, each, entries, int, list, put, text};
 
 /// A new pod waits, and says so if it is gated.
 pub(crate) fn create(object: &mut Value, now: &str) {
+    // A template may say a negative number; a pod means the shortest time by it.
+    if int(object, "spec.terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        put(object, "spec.terminationGracePeriodSeconds", 1);
+    }
     let class = quality(at(object, "spec"));
     put(object, "status", json!({ "phase": "Pending", "qosClass": class }));
     if !list(object, "spec.schedulingGates").is_empty() {

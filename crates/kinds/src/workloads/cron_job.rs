@@ -25,6 +25,7 @@ pub(crate) const RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_update: |new, _| -> Vec<Invalid> { validate(new).into_vec() },
+    warnings: crate::advice::cron_job,
     ..Rules::NONE
 };
 

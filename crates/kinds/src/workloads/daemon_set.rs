@@ -30,6 +30,7 @@ pub(crate) const RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_status,
+    warnings: crate::advice::template,
     ..Rules::NONE
 };
 

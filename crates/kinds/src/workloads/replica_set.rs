@@ -22,6 +22,7 @@ pub(crate) const RULES: Rules = Rules {
         faults.into_vec()
     },
     validate_status,
+    warnings: crate::advice::workload,
     ..Rules::NONE
 };
 
@@ -30,6 +31,7 @@ pub(crate) const CONTROLLER_RULES: Rules = Rules {
     validate: |object| validate_controller(object).into_vec(),
     validate_update: |new, _| validate_controller(new).into_vec(),
     validate_status,
+    warnings: crate::advice::workload,
     ..Rules::NONE
 };
 

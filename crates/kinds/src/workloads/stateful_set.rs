@@ -17,6 +17,7 @@ pub(crate) const RULES: Rules = Rules {
     validate: |object| validate(object).into_vec(),
     validate_update,
     validate_status,
+    warnings: crate::advice::template,
     ..Rules::NONE
 };
 
