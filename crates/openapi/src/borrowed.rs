@@ -22,7 +22,7 @@ pub(crate) static COMMON: LazyLock<Common> = LazyLock::new(Common::take);
 /// The schema of the scale subresource and what it is made of.
 ///
 /// Apart from [`COMMON`], for few definitions have the subresource and the document it is taken
-/// from is twenty times larger.
+/// from is several times larger.
 pub(crate) static SCALE_SCHEMAS: LazyLock<Map<String, Value>> =
     LazyLock::new(|| closure(&open("apis/apps/v1"), &[SCALE]));
 
