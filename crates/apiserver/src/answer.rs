@@ -100,6 +100,7 @@ pub fn refusal(refusal: &Refusal, style: Style) -> Response<Body> {
     if let Some(seconds) = refusal.retry_after() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
+    warn(&mut response, &refusal.warnings);
     response
 }
 
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn too_many_warnings_are_cut() {
         let mut response = text(StatusCode::OK, "");
-        let warnings: Vec<String> = (0..40).map(|it| format!("{it:03}{}", "x".repeat(400))).collect();
+        let warnings: Vec<String> =
+            (0..40).map(|it| format!("{it:03}{}", "x".repeat(400))).collect();
         warn(&mut response, &warnings);
         let lengths: Vec<usize> =
             response.headers().get_all(WARNING).iter().map(HeaderValue::len).collect();

@@ -154,11 +154,15 @@ impl Api {
         let registry = self.registry();
         let resource = match registry.find(&target.group, &target.version, &target.resource) {
             Lookup::Found(resource) => Arc::clone(resource),
-            Lookup::NotInGroup => return Err(Refusal::unknown_resource()),
+            Lookup::NotInGroup if is_builtin(&registry, &target.group) => {
+                return Err(Refusal::unknown_resource());
+            }
+            Lookup::NotInGroup => return Ok(answer::no_page()),
             Lookup::NoGroup => return Ok(answer::no_page()),
         };
         let watch = query.flag("watch").unwrap_or(false);
-        let verb = Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
+        let verb =
+            Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
         let format = negotiate::format(&parts.headers)?;
         let ask = Ask {
@@ -173,7 +177,13 @@ impl Api {
             now: self.now(),
             extensions: parts.extensions,
         };
-        self.serve(verb, ask).await
+        let warning = ask.resource.custom().and_then(|custom| custom.deprecation.clone());
+        let style = ask.style;
+        let answer = self.serve(verb, ask).await;
+        let Some(warning) = warning else { return answer };
+        let mut response = answer.unwrap_or_else(|refusal| answer::refusal(&refusal, style));
+        answer::warn(&mut response, &[warning]);
+        Ok(response)
     }
 
     /// Hands a request to the one who knows.
@@ -182,7 +192,7 @@ impl Api {
             return Box::pin(self.part(verb, ask)).await;
         }
         match verb {
-            Verb::Get => self.get(&ask),
+            Verb::Get => self.get(&ask).await,
             Verb::List => self.list(ask).await,
             Verb::Watch => self.watch(ask).await,
             Verb::Create => Box::pin(self.create(ask)).await,
@@ -192,6 +202,12 @@ impl Api {
             Verb::DeleteCollection => Box::pin(self.delete_collection(ask)).await,
         }
     }
+}
+
+/// Whether a group is one of Kubernetes itself: those answer for what they do not have.
+fn is_builtin(registry: &Registry, group: &str) -> bool {
+    let versions = registry.group(group).into_iter().flat_map(|group| &group.versions);
+    versions.flat_map(|version| &version.resources).any(|it| it.custom().is_none())
 }
 
 /// Whether the resource can be asked this, at this place.

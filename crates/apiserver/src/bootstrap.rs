@@ -18,7 +18,7 @@ use crate::parts::resource;
 use crate::resource::{Builtin, Nature, Resource, Subresource};
 use crate::rules::Part;
 use crate::status::Refusal;
-use crate::write::Write;
+use crate::write::{Ownership, Write};
 
 /// The addresses of services.
 const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
@@ -77,8 +77,16 @@ impl Api {
             self.make("", "namespaces", "", json!({ "metadata": { "name": name } })).await?;
         }
         let classes = [
-            ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-            ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+            (
+                "system-cluster-critical",
+                2_000_000_000,
+                "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            ),
+            (
+                "system-node-critical",
+                2_000_001_000,
+                "Used for system critical pods that must not be moved from their current node.",
+            ),
         ];
         for (name, value, description) in classes {
             let class = json!({
@@ -128,6 +136,7 @@ impl Api {
             name: name.clone(),
             part: Part::Whole,
             manager: "kube-apiserver".to_owned(),
+            ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
             now: self.now(),
@@ -140,9 +149,7 @@ impl Api {
                 &[],
                 crate::query::FieldValidation::Ignore,
             )?;
-            let mut object = decoded.object;
-            crate::change::own(&write, None, &mut object)?;
-            self.insert(&mut write, object).await
+            self.insert(&mut write, decoded.object).await
         };
         match made.await {
             Ok(_) => Ok(()),

@@ -76,7 +76,7 @@ impl Api {
                 });
                 set_condition(&mut budget, condition);
             }
-            crate::change::own(write, Some(live), &mut budget)?;
+            write.resource.own(write, Some(live), &mut budget);
             Ok(Changed::to(budget))
         })
         .await?;

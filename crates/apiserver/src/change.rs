@@ -18,7 +18,7 @@ use crate::render::{self, Rendering};
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::{Cause, Refusal};
-use crate::write::{Changed, Write, Written, meta, namespace_mismatch};
+use crate::write::{Changed, Ownership, Write, Written, meta, namespace_mismatch};
 
 impl Api {
     /// `POST` to a collection.
@@ -30,10 +30,8 @@ impl Api {
         let mut write = Write::of(&ask, &options);
         let decoded = decode::body(&ask, options.validation)?;
         write.warnings = decoded.warnings;
-        let mut object = decoded.object;
-        own(&write, None, &mut object)?;
-        let written = self.insert(&mut write, object).await?;
-        respond(&ask, &write, StatusCode::CREATED, &written)
+        let written = self.insert(&mut write, decoded.object).await;
+        respond(&ask, &write, StatusCode::CREATED, written)
     }
 
     /// `PUT` of an object.
@@ -42,7 +40,11 @@ impl Api {
     }
 
     /// `PUT` of an object or a part of it that has the same kind.
-    pub(crate) async fn update_part(&self, ask: Ask, part: Part) -> Result<Response<Body>, Refusal> {
+    pub(crate) async fn update_part(
+        &self,
+        ask: Ask,
+        part: Part,
+    ) -> Result<Response<Body>, Refusal> {
         let options = WriteOptions::read(&ask.query, "UpdateOptions")?;
         let mut write = Write::of(&ask, &options);
         write.part = part;
@@ -50,21 +52,19 @@ impl Api {
         check_names(&ask, &decoded.object)?;
         let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
         if known.is_none() && part == Part::Whole && ask.resource.creates_on_update() {
-            let mut object = decoded.object;
-            own(&write, None, &mut object)?;
             write.warnings = decoded.warnings;
-            let written = self.insert(&mut write, object).await?;
-            return respond(&ask, &write, StatusCode::CREATED, &written);
+            let written = self.insert(&mut write, decoded.object).await;
+            return respond(&ask, &write, StatusCode::CREATED, written);
         }
         let written = self
             .modify(&mut write, |_, write, live| {
                 let mut object = decoded.object.clone();
                 check_uid(write, live, &object)?;
-                own(write, Some(live), &mut object)?;
+                write.resource.own(write, Some(live), &mut object);
                 Ok(Changed { object, warnings: decoded.warnings.clone() })
             })
-            .await?;
-        respond(&ask, &write, StatusCode::OK, &written)
+            .await;
+        respond(&ask, &write, StatusCode::OK, written)
     }
 
     /// `PATCH` of an object.
@@ -87,11 +87,11 @@ impl Api {
                 let patched = patch.apply(&write.resource, live)?;
                 let mut changed = patch.decode(write, patched, options.validation)?;
                 check_names_unchanged(write, &changed.object)?;
-                own(write, Some(live), &mut changed.object)?;
+                write.resource.own(write, Some(live), &mut changed.object);
                 Ok(changed)
             })
-            .await?;
-        respond(&ask, &write, StatusCode::OK, &written)
+            .await;
+        respond(&ask, &write, StatusCode::OK, written)
     }
 
     /// Server-side apply.
@@ -124,8 +124,9 @@ impl Api {
             }
             let (mut object, _) = write.resource.clean(object)?;
             write.resource.default(&mut object);
-            let written = self.insert(&mut write, object).await?;
-            return respond(&ask, &write, StatusCode::CREATED, &written);
+            write.ownership = Ownership::Said;
+            let written = self.insert(&mut write, object).await;
+            return respond(&ask, &write, StatusCode::CREATED, written);
         }
         let written = self
             .modify(&mut write, |_, write, live| {
@@ -134,8 +135,8 @@ impl Api {
                 write.resource.default(&mut object);
                 Ok(Changed::to(object))
             })
-            .await?;
-        respond(&ask, &write, StatusCode::OK, &written)
+            .await;
+        respond(&ask, &write, StatusCode::OK, written)
     }
 }
 
@@ -144,9 +145,17 @@ pub(crate) fn respond(
     ask: &Ask,
     write: &Write,
     status: StatusCode,
-    written: &Written,
+    written: Result<Written, Refusal>,
 ) -> Result<Response<Body>, Refusal> {
-    let rendering = match written {
+    let written = match written {
+        Ok(written) => written,
+        // What was odd about the request is said also when it is refused.
+        Err(mut refusal) => {
+            refusal.warnings.extend(write.warnings.iter().cloned());
+            return Err(refusal);
+        }
+    };
+    let rendering = match &written {
         Written::Stored(entry) => Rendering::Entry(entry),
         Written::Gone(tree) => Rendering::Tree(tree),
     };
@@ -155,27 +164,26 @@ pub(crate) fn respond(
     Ok(response)
 }
 
-/// Records who said which field.
-pub(crate) fn own(write: &Write, live: Option<&Value>, object: &mut Value) -> Result<(), Refusal> {
-    write.resource.own(write, live, object);
-    Ok(())
-}
-
 pub(crate) fn owned_by_apply(
     write: &Write,
     live: Option<&Value>,
     config: &Value,
     force: bool,
 ) -> Result<Value, Refusal> {
-    write.resource.apply(write, live, config, force).map_err(|fault| match &fault {
+    write.resource.apply(write, live, config, force).map_err(|fault| refused_apply(&fault))
+}
+
+/// The refusal of a configuration.
+pub(crate) fn refused_apply(fault: &ApplyError) -> Refusal {
+    match fault {
         ApplyError::Conflict(conflicts) => apply_conflict(conflicts),
         ApplyError::ManagedFields => Refusal::bad_request(fault.to_string()),
         ApplyError::Typed(_) | ApplyError::Entries(_) => Refusal::failure(fault.to_string()),
-    })
+    }
 }
 
 /// The refusal of an apply that would take fields from others.
-pub(crate) fn apply_conflict(conflicts: &Conflicts) -> Refusal {
+fn apply_conflict(conflicts: &Conflicts) -> Refusal {
     let causes = conflicts.iter().map(|conflict| Cause {
         reason: Conflict::REASON.to_owned(),
         message: conflict.message(),
@@ -195,7 +203,11 @@ fn patch_options(ask: &Ask, kind: PatchType) -> Result<WriteOptions, Refusal> {
     } else if options.force.is_some() {
         faults.push(Invalid::forbidden("force", "may not be specified for non-apply patch"));
     }
-    if faults.is_empty() { Ok(options) } else { Err(Refusal::invalid_options("PatchOptions", &faults)) }
+    if faults.is_empty() {
+        Ok(options)
+    } else {
+        Err(Refusal::invalid_options("PatchOptions", &faults))
+    }
 }
 
 /// A replaced object must be the one in the path.
@@ -286,9 +298,8 @@ struct Patch {
 
 impl Patch {
     fn read(kind: PatchType, body: &Bytes) -> Result<Self, Refusal> {
-        let (document, duplicates) = gantry_schema::read_json(body).map_err(|fault| {
-            Refusal::bad_request(format!("error decoding patch: {fault}"))
-        })?;
+        let (document, duplicates) = gantry_schema::read_json(body)
+            .map_err(|fault| Refusal::bad_request(format!("error decoding patch: {fault}")))?;
         let text = String::from_utf8_lossy(body).into_owned();
         Ok(Self { kind, document, duplicates, text })
     }
@@ -319,17 +330,26 @@ impl Patch {
     ) -> Result<Changed, Refusal> {
         let resource = &write.resource;
         let shown = patched.to_string();
-        let (mut object, unknown) = resource.clean_patched(patched)?;
+        check_kind_unchanged(write, &patched, &shown)?;
+        let (mut object, unknown) =
+            resource.clean(patched).map_err(|fault| self.undecodable(&shown, fault))?;
         let mut problems: Vec<String> =
             self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
         problems.extend(gantry_patch::unknown_patch_fields(&self.document));
+        // By key, not as written: the patched object is what is read.
+        let mut unknown = unknown;
+        unknown.sort();
         problems.extend(unknown.iter().map(|path| format!("unknown field \"{path}\"")));
         let warnings = match validation {
             FieldValidation::Ignore => Vec::new(),
             FieldValidation::Warn => problems,
             FieldValidation::Strict if problems.is_empty() => problems,
             FieldValidation::Strict => {
-                let shown = if self.duplicates.is_empty() { &shown } else { &self.text };
+                let shown = match self.kind {
+                    PatchType::Strategic => go_map(&self.document),
+                    _ if self.duplicates.is_empty() => shown,
+                    _ => self.text.clone(),
+                };
                 let detail = format!("strict decoding error: {}", problems.join(", "));
                 let fault = Invalid::value("patch", &json!(shown), &detail);
                 return Err(Refusal::invalid("", "", "", &[fault]));
@@ -338,6 +358,75 @@ impl Patch {
         resource.default(&mut object);
         Ok(Changed { object, warnings })
     }
+}
+
+impl Patch {
+    /// The refusal of a patch that makes something else of the object.
+    fn undecodable(&self, shown: &str, fault: Refusal) -> Refusal {
+        let words = fault.message.split_once(": ").map_or(fault.message.as_str(), |it| it.1);
+        let (shown, words) = match self.kind {
+            PatchType::Strategic if words.contains("cannot unmarshal object") => {
+                (go_map(&self.document), "cannot restore slice from map")
+            }
+            _ => (shown.to_owned(), words),
+        };
+        let fault = Invalid::value("patch", &json!(shown), words);
+        Refusal::invalid("", "", "", &[fault])
+    }
+}
+
+/// A tree as Go prints a map.
+fn go_map(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_map).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(fields) => {
+            let mut names: Vec<&String> = fields.keys().collect();
+            names.sort();
+            let fields: Vec<String> = names
+                .iter()
+                .map(|name| format!("{name}:{}", go_map(&fields[name.as_str()])))
+                .collect();
+            format!("map[{}]", fields.join(" "))
+        }
+    }
+}
+
+/// A patch may not make an object of another kind.
+fn check_kind_unchanged(write: &Write, patched: &Value, shown: &str) -> Result<(), Refusal> {
+    let resource = &write.resource;
+    let (version, kind) = (&patched["apiVersion"], &patched["kind"]);
+    if *version == json!(resource.api_version()) && *kind == json!(resource.kind) {
+        return Ok(());
+    }
+    if resource.custom().is_some() {
+        return Ok(());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (version, kind) = (text(version), text(kind));
+    let (group, short) = version.split_once('/').unwrap_or(("", &version));
+    let why = match gantry_builtin::kind_type(group, short, &kind) {
+        Some(other) => match gantry_builtin::read(other, patched.clone()) {
+            Err(fault) => fault.to_string(),
+            Ok(_) => {
+                let wanted = &resource.kind;
+                format!("converting ({short}.{kind}) to (core.{wanted}): unknown conversion")
+            }
+        },
+        None => format!(
+            "no kind {} is registered for version {} in scheme \
+             \"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30\"",
+            json!(kind),
+            json!(version)
+        ),
+    };
+    let fault = Invalid::value("patch", &json!(shown), &why);
+    Err(Refusal::invalid("", "", "", &[fault]))
 }
 
 fn refused_patch(fault: gantry_patch::PatchError) -> Refusal {

@@ -18,7 +18,7 @@ use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::stored::{Metadata, Owner};
-use crate::write::{Changed, Write};
+use crate::write::{Changed, Ownership, Write};
 
 /// An object by its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -363,6 +363,7 @@ impl Api {
             name: metadata.name.clone(),
             part: Part::Whole,
             manager: "gantry".to_owned(),
+            ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
             now: self.now(),
@@ -374,7 +375,7 @@ impl Api {
                 let mut object = live.clone();
                 if live["metadata"]["uid"] == json!(uid) {
                     change(&mut object);
-                    crate::change::own(write, Some(live), &mut object)?;
+                    write.resource.own(write, Some(live), &mut object);
                 }
                 Ok(Changed::to(object))
             })

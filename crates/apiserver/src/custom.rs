@@ -23,6 +23,10 @@ pub struct Custom {
     pub schema: Arc<Schema>,
     /// The schema of the version that is stored.
     pub storage: Arc<Schema>,
+    /// The schemas of all served versions, by `group/version`.
+    pub siblings: Arc<BTreeMap<String, Arc<Schema>>>,
+    /// The revision at which its definition was made: nothing of the kind is older.
+    pub since: u64,
     /// The version that is stored, as `group/version`.
     pub storage_version: String,
     /// Its rules in the expression language, compiled.
@@ -92,25 +96,32 @@ pub enum DefinitionError {
 /// # Errors
 /// A schema that cannot be compiled; definitions are checked when they are written, so this means
 /// that an older program took what this one does not.
-pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, DefinitionError> {
+pub fn resources(
+    definition: &Value,
+    since: u64,
+    epoch: u64,
+) -> Result<Vec<Arc<Resource>>, DefinitionError> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
     let group = text(&spec["group"]);
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    let stored = versions.iter().find(|it| it["storage"] == true).ok_or(DefinitionError::NoStorage)?;
+    let stored =
+        versions.iter().find(|it| it["storage"] == true).ok_or(DefinitionError::NoStorage)?;
     let storage = compile(stored)?;
     let storage_version = format!("{group}/{}", text(&stored["name"]));
     let terminating = definition["metadata"]["deletionTimestamp"].is_string();
+    let mut siblings = BTreeMap::new();
+    for version in versions.iter().filter(|it| it["served"] == true) {
+        siblings.insert(format!("{group}/{}", text(&version["name"])), compile(version)?);
+    }
+    let siblings = Arc::new(siblings);
     let mut resources = Vec::new();
     let served = versions.iter().filter(|it| it["served"] == true);
     for (epoch, version) in (epoch..).zip(served) {
         let name = text(&version["name"]);
         let kind = text(&names["kind"]);
-        let schema = if version["name"] == stored["name"] {
-            Arc::clone(&storage)
-        } else {
-            compile(version)?
-        };
+        let schema = siblings.get(&format!("{group}/{name}"));
+        let schema = schema.map_or_else(|| Arc::clone(&storage), Arc::clone);
         let parts = &version["subresources"];
         let custom = Custom {
             definition: text(&definition["metadata"]["name"]),
@@ -118,6 +129,8 @@ pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, D
             rules: Rules::compile(&schema),
             schema,
             storage: Arc::clone(&storage),
+            siblings: Arc::clone(&siblings),
+            since,
             storage_version: storage_version.clone(),
             columns: columns(version),
             has_status: parts.get("status").is_some(),
@@ -141,11 +154,7 @@ pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, D
             categories: texts(&names["categories"]),
             verbs: verbs(),
             subresources: subresources(&custom, &kind),
-            storage_version_hash: storage_version_hash(
-                &group,
-                &text(&stored["name"]),
-                &kind,
-            ),
+            storage_version_hash: storage_version_hash(&group, &text(&stored["name"]), &kind),
             group: group.clone(),
             version: name,
             kind,
@@ -157,10 +166,8 @@ pub fn resources(definition: &Value, epoch: u64) -> Result<Vec<Arc<Resource>>, D
 
 fn compile(version: &Value) -> Result<Arc<Schema>, DefinitionError> {
     let schema = &version["schema"]["openAPIV3Schema"];
-    let compiled = gantry_schema::compile(schema).map_err(|source| DefinitionError::Schema {
-        version: text(&version["name"]),
-        source,
-    })?;
+    let compiled = gantry_schema::compile(schema)
+        .map_err(|source| DefinitionError::Schema { version: text(&version["name"]), source })?;
     Ok(Arc::new(compiled))
 }
 

@@ -42,10 +42,17 @@ pub(crate) fn tree(
     };
     match content {
         Content::Json => read_json(body).map_err(|fault| unrecognised(&fault.to_string())),
+        // Most of what is called YAML is JSON, and that is read much faster.
+        Content::Yaml if body.first() == Some(&b'{') && read_json(body).is_ok() => {
+            read_json(body).map_err(|fault| unrecognised(&fault.to_string()))
+        }
         Content::Yaml => {
             let text = std::str::from_utf8(body).map_err(|_| unrecognised("invalid UTF-8"))?;
-            let documents = gantry_api::yaml::read(text)
-                .map_err(|fault| Refusal::bad_request(format!("yaml: {fault}")))?;
+            let documents = gantry_api::yaml::read(text).map_err(|fault| {
+                let line = fault.at.line;
+                let words = format!("error converting YAML to JSON: yaml: line {line}: {fault}");
+                Refusal::bad_request(words)
+            })?;
             match documents.as_slice() {
                 [one] => Ok((one.to_json(), Vec::new())),
                 [] => Ok((json!({}), Vec::new())),
@@ -93,14 +100,10 @@ pub(crate) fn object(
 
 fn strict_fault(resource: &Resource, problems: &str) -> String {
     let Resource { kind, .. } = resource;
-    match &resource.nature {
-        Nature::Builtin(_) => format!(
-            "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: \
-             {problems}",
-            resource.version
-        ),
-        Nature::Custom(_) => format!("strict decoding error: {problems}"),
-    }
+    format!(
+        "{kind} in version \"{}\" cannot be handled as a {kind}: strict decoding error: {problems}",
+        resource.version
+    )
 }
 
 /// Whether the body is about this kind. Built-in kinds may leave that to the path.
@@ -108,10 +111,15 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
     let shown = tree.to_string();
     let expected = resource.api_version();
     let Some(fields) = tree.as_object_mut() else {
-        let words = format!("the object provided is unrecognized (must be of type {}): couldn't \
+        let words = format!(
+            "the object provided is unrecognized (must be of type {}): couldn't \
              get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
              struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
-             \"json:\\\"kind,omitempty\\\"\" }} ({})", resource.kind, json_type(tree), hex_start(&shown));
+             \"json:\\\"kind,omitempty\\\"\" }} ({})",
+            resource.kind,
+            json_type(tree),
+            hex_start(&shown)
+        );
         return Err(Refusal::bad_request(words));
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -156,14 +164,17 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
             if kind.is_empty() {
                 return unrecognised(&format!("Object 'Kind' is missing in '{shown}'"));
             }
-            if version.is_empty() {
-                return unrecognised(&format!("Object 'apiVersion' is missing in '{shown}'"));
-            }
             if version != expected {
-                return Err(Refusal::bad_request(format!(
+                let mut refusal = Refusal::bad_request(format!(
                     "the API version in the data ({version}) does not match the expected API \
                      version ({expected})"
-                )));
+                ));
+                // A version that is not known has no fields of its own.
+                let own = fields
+                    .keys()
+                    .filter(|name| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+                refusal.warnings = own.map(|name| format!("unknown field \"{name}\"")).collect();
+                return Err(refusal);
             }
         }
     }

@@ -11,13 +11,13 @@ use gantry_store::Expect;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Entry};
-use crate::{custom, openapi};
 use crate::janitor::keep_transition;
 use crate::parts::resource;
 use crate::resource::{Registry, Resource};
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::write::{meta, seconds};
+use crate::{custom, openapi};
 
 /// Where definitions are stored.
 pub(crate) const SPACE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -78,7 +78,7 @@ impl Definitions {
             let epoch = known.epoch;
             known.epoch += u64::try_from(versions).unwrap_or(0) + 1;
             let resources = if is_established(&object) {
-                custom::resources(&object, epoch).unwrap_or_else(|error| {
+                custom::resources(&object, entry.created.get(), epoch).unwrap_or_else(|error| {
                     tracing::error!(definition = name, %error, "a definition is not served");
                     Vec::new()
                 })
@@ -131,10 +131,7 @@ impl Known {
 
 fn is_established(object: &Value) -> bool {
     let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|it| it["type"] == "Established" && it["status"] == "True")
+    conditions.into_iter().flatten().any(|it| it["type"] == "Established" && it["status"] == "True")
 }
 
 impl Api {
@@ -200,9 +197,7 @@ impl Api {
             ..crate::stored::Metadata::default()
         };
         let write = self.own_write(&definitions, &metadata, Part::Status);
-        if let Err(refusal) = crate::change::own(&write, Some(object), &mut settled) {
-            tracing::warn!(refusal = refusal.message, "ownership of a definition's status");
-        }
+        definitions.own(&write, Some(object), &mut settled);
         Some(settled)
     }
 }

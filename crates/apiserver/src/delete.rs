@@ -176,7 +176,7 @@ impl Api {
             check_preconditions(resource, &live, options)?;
             self.admit_delete(resource, &live)?;
             let marked = mark(resource, &live, options, now);
-            if marked.as_ref() == Some(&live) {
+            if marked.as_ref() == Some(&live) && !goes_away(&live) {
                 return Ok(Deleted::Waiting(entry));
             }
             let key = resource.key(namespace, name);
@@ -196,13 +196,18 @@ impl Api {
                         None => None,
                     }
                 }
-                Some(_) | None => {
+                gone => {
+                    let mut last = gone.unwrap_or_else(|| live.clone());
                     if options.dry_run {
-                        return Ok(Deleted::Gone(live));
+                        return Ok(Deleted::Gone(last));
                     }
                     let stored = resource.to_storage(&live);
                     let removed = self.remove(resource, key, expect, &stored).await?;
-                    removed.map(|entry| Deleted::Gone(resource.tree(&entry)))
+                    removed.map(|entry| {
+                        last["metadata"]["resourceVersion"] =
+                            json!(entry.revision.get().to_string());
+                        Deleted::Gone(last)
+                    })
                 }
             };
             if let Some(done) = done {
@@ -300,8 +305,9 @@ fn mark(
     }
     let held = marked["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
         || resource.is_held_by_spec(&marked);
+    let graceful = grace.is_some();
     let grace = grace.unwrap_or(0);
-    if grace == 0 && !held {
+    if grace == 0 && !held && !graceful {
         return None;
     }
     let end = now + SignedDuration::from_secs(grace);

@@ -67,12 +67,15 @@ pub fn resources(group: &str, version: &Version) -> Value {
     if !custom {
         entries.sort_by(|left, right| left["name"].as_str().cmp(&right["name"].as_str()));
     }
-    json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": group_version(group, &version.name),
-        "resources": entries,
-    })
+    let mut document = Map::new();
+    document.insert("kind".to_owned(), json!("APIResourceList"));
+    // The core group is older than the version of this document.
+    if !group.is_empty() {
+        document.insert("apiVersion".to_owned(), json!("v1"));
+    }
+    document.insert("groupVersion".to_owned(), json!(group_version(group, &version.name)));
+    document.insert("resources".to_owned(), Value::Array(entries));
+    Value::Object(document)
 }
 
 fn resource_entry(resource: &Resource) -> Value {
@@ -157,9 +160,7 @@ fn aggregated_entry(resource: &Resource) -> Value {
         Some(_) => (resource.group.as_str(), resource.version.as_str()),
         None => ("", ""),
     };
-    let kind = |group: &str, version: &str, kind: &str| {
-        json!({ "group": group, "version": version, "kind": kind })
-    };
+    let kind = |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
     entry.insert("resource".to_owned(), json!(resource.plural));
     entry.insert("responseKind".to_owned(), kind(group, version, &resource.kind));
     let scope = if resource.namespaced { "Namespaced" } else { "Cluster" };

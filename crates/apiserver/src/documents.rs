@@ -74,9 +74,7 @@ fn discovered(
 ) -> Result<Response<Body>, Refusal> {
     let version = match negotiate::discovery(&parts.headers)? {
         Discovery::Legacy => {
-            let mut response = answer::document(StatusCode::OK, style, legacy);
-            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-            return Ok(response);
+            return Ok(answer::document(StatusCode::OK, style, legacy));
         }
         Discovery::Aggregated(version) => version,
     };

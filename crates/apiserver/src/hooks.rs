@@ -11,20 +11,21 @@ use crate::api::{Api, Entry};
 use crate::definitions;
 use crate::parts::resource;
 use crate::resource::Resource;
+use crate::rules::Part;
 use crate::status::Refusal;
 use crate::write::{Write, meta};
 
 /// Namespaces that always exist.
-pub(crate) const PERMANENT: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+pub(crate) const PERMANENT: [&str; 4] =
+    ["default", "kube-system", "kube-public", "kube-node-lease"];
 
 impl Api {
     /// Whether a new object may be made where it should be, and what the server adds to it.
     pub(crate) fn admit_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
         let Resource { group, plural, .. } = &*write.resource;
-        if let Some(custom) = write.resource.custom().filter(|custom| custom.terminating) {
-            let _ = custom;
+        if write.resource.custom().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Refusal::forbidden(group, plural, "", why));
+            return Err(Refusal::forbidden(group, plural, meta(object, "name"), why));
         }
         if write.resource.namespaced {
             let Some(namespace) = self.namespace(&write.namespace) else {
@@ -130,7 +131,7 @@ impl Api {
         if write.resource.space == "services" {
             self.allocate(new, Some(live), write.dry_run)?;
         }
-        if write.resource.space == definitions::SPACE {
+        if write.resource.space == definitions::SPACE && write.part == Part::Whole {
             gantry_schema::prepare_definition(new, Some(live));
         }
         Ok(())
@@ -262,7 +263,8 @@ impl Api {
         let had = live.map(ports).unwrap_or_default();
         let mut list = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
         for (place, port) in list.iter_mut().enumerate() {
-            let asked = port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).unwrap_or(0);
+            let asked =
+                port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).unwrap_or(0);
             if asked == 0 {
                 let given = if dry_run { Some(30000) } else { self.0.addresses.any_port() };
                 let given = given.ok_or_else(|| Refusal::internal("no free node port"))?;

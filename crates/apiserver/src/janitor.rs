@@ -16,7 +16,7 @@ use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::stored::Metadata;
-use crate::write::{Changed, Write, seconds};
+use crate::write::{Changed, Ownership, Write, seconds};
 
 /// Wakes the janitor.
 #[derive(Debug, Default)]
@@ -66,9 +66,9 @@ impl Api {
     fn ending(&self, group: &str, version: &str, plural: &str) -> Vec<Arc<Entry>> {
         let Some(resource) = resource(self, group, version, plural) else { return Vec::new() };
         let space = self.0.store.space(&resource.space);
-        let ending = space.iter().filter(|entry| {
-            entry.extra.metadata(&entry.value).deletion_timestamp.is_some()
-        });
+        let ending = space
+            .iter()
+            .filter(|entry| entry.extra.metadata(&entry.value).deletion_timestamp.is_some());
         ending.cloned().collect()
     }
 
@@ -94,10 +94,8 @@ impl Api {
             if metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let options = DeleteOptions {
-                policy: Some(Propagation::Background),
-                ..DeleteOptions::default()
-            };
+            let options =
+                DeleteOptions { policy: Some(Propagation::Background), ..DeleteOptions::default() };
             let (namespace, name) = (&metadata.namespace, &metadata.name);
             match self.delete_object(kind, namespace, name, &options, self.now()).await {
                 Ok(_) => {}
@@ -160,7 +158,7 @@ impl Api {
             for condition in namespace_conditions(left) {
                 keep_transition(live, &mut namespace, condition, &now);
             }
-            crate::change::own(write, Some(live), &mut namespace)?;
+            write.resource.own(write, Some(live), &mut namespace);
             Ok(Changed::to(namespace))
         })
         .await
@@ -196,7 +194,7 @@ impl Api {
                 "type": "Terminating", "status": status, "reason": reason, "message": message,
             });
             keep_transition(live, &mut definition, condition, &now);
-            crate::change::own(write, Some(live), &mut definition)?;
+            write.resource.own(write, Some(live), &mut definition);
             Ok(Changed::to(definition))
         })
         .await?;
@@ -219,6 +217,7 @@ impl Api {
             name: metadata.name.clone(),
             part,
             manager: "kube-apiserver".to_owned(),
+            ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
             now: self.now(),
@@ -237,9 +236,7 @@ struct Remaining {
 
 /// The conditions of a namespace that cannot end yet.
 fn namespace_conditions(left: &[Remaining]) -> Vec<Value> {
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
-        json!({ "type": kind, "status": status, "reason": reason, "message": message })
-    };
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({ "type": kind, "status": status, "reason": reason, "message": message });
     let mut finalizers: Vec<(String, usize)> = Vec::new();
     for name in left.iter().flat_map(|it| &it.finalizers) {
         match finalizers.iter_mut().find(|(known, _)| known == name) {
@@ -254,8 +251,10 @@ fn namespace_conditions(left: &[Remaining]) -> Vec<Value> {
         .collect();
     resources.sort();
     let content = format!("Some resources are remaining: {}", resources.join(", "));
-    let held: Vec<String> =
-        finalizers.iter().map(|(name, count)| format!("{name} in {count} resource instances")).collect();
+    let held: Vec<String> = finalizers
+        .iter()
+        .map(|(name, count)| format!("{name} in {count} resource instances"))
+        .collect();
     let mut conditions = vec![
         condition(
             "NamespaceDeletionDiscoveryFailure",

@@ -29,8 +29,7 @@ pub(crate) fn document(api: &Api, path: &str, query: &Query) -> Result<Response<
     if asked.is_some_and(|hash| hash != document.hash()) {
         return Ok(moved(path, &document));
     }
-    let mut response =
-        answer::bytes(StatusCode::OK, "application/json", document.json().clone());
+    let mut response = answer::bytes(StatusCode::OK, "application/json", document.json().clone());
     let headers = response.headers_mut();
     headers.insert(VARY, HeaderValue::from_static("Accept"));
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash())) {

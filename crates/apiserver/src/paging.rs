@@ -81,19 +81,24 @@ impl Resume {
     /// # Errors
     /// 400 for what no page ever ended with. A key that tries to leave the list's prefix is one.
     pub fn read(text: &str) -> Result<Self, Refusal> {
-        let fault =
-            |why: String| Err(Refusal::bad_request(format!("continue key is not valid: {why}")));
+        let fault = |why: String| {
+            let words = format!("invalid continue token: continue key is not valid: {why}");
+            Err(Refusal::bad_request(words))
+        };
         let bytes = match URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')) {
             Ok(bytes) => bytes,
             Err(error) => return fault(format!("illegal base64 data: {error}")),
         };
         let token: Token = match serde_json::from_slice(&bytes) {
             Ok(token) => token,
-            Err(error) => return fault(error.to_string()),
+            Err(error) => {
+                let words = gantry_schema::go_json_error(&bytes);
+                return fault(words.unwrap_or_else(|| error.to_string()));
+            }
         };
         if token.v != TOKEN_VERSION {
             let version = &token.v;
-            return fault(format!("server does not recognize this encoded version {version:?}"));
+            return fault(format!("server does not recognize this encoded version {version}"));
         }
         if token.rv == 0 {
             let why = format!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})");
@@ -105,7 +110,7 @@ impl Resume {
         let key = token.start.trim_end_matches('\0').trim_start_matches('/');
         let clean = key.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if !clean {
-            return fault(token.start.trim_end_matches('\0').to_owned());
+            return fault(token.start);
         }
         let revision = u64::try_from(token.rv).ok();
         Ok(Self { revision, after: key.to_owned() })
@@ -167,12 +172,10 @@ fn moment(revision: &str, matching: &str, limit: usize, watch: bool) -> Result<M
     }
     let Ok(number) = revision.parse::<u64>() else {
         let word = json!(revision);
-        let fault = Invalid::value("resourceVersion", &word, "strconv.ParseUint: parsing ");
-        let message = format!("{}{word}: invalid syntax", fault.message);
-        let fault = Invalid { message, ..fault };
+        let detail = format!("strconv.ParseUint: parsing {word}: invalid syntax");
         // Kubernetes calls this an internal error; it is the caller's.
-        let refusal = Refusal::invalid("", "", "", &[fault]);
-        return Err(Refusal::failure(refusal.message));
+        let fault = Invalid::value("resourceVersion", &word, &detail);
+        return Err(Refusal::failure(fault.to_string()));
     };
     Ok(match (matching, number) {
         (_, 0) => Moment::Any,
@@ -203,6 +206,9 @@ fn combination_faults(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ),
             Some(_) | None => {}
+        }
+        if initial_events.is_some() && !matches!(matching, "" | "NotOlderThan") {
+            faults.push(Invalid::not_supported(field, &json!(matching), &["NotOlderThan"]));
         }
         return faults;
     }
@@ -260,7 +266,7 @@ mod tests {
         ];
         for token in table {
             let refusal = Resume::read(&token).unwrap_err();
-            assert!(refusal.message.starts_with("continue key is not valid"), "{refusal:?}");
+            assert!(refusal.message.contains("continue key is not valid"), "{refusal:?}");
         }
     }
 

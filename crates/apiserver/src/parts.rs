@@ -41,12 +41,13 @@ impl Api {
             ("binding", Verb::Create) => self.bind(ask).await,
             ("eviction", Verb::Create) => self.evict(ask).await,
             (_, _) if streams => Err(no_kubelet(base)),
-            (_, Verb::Get) => self.get(&ask),
+            (_, Verb::Get) => self.get(&ask).await,
             (_, Verb::Update) => self.update_part(ask, Part::named(&name)).await,
             (_, Verb::Patch) => self.patch_part(ask, Part::named(&name)).await,
-            (_, Verb::List | Verb::Watch | Verb::Create | Verb::Delete | Verb::DeleteCollection) => {
-                Err(not_served(base))
-            }
+            (
+                _,
+                Verb::List | Verb::Watch | Verb::Create | Verb::Delete | Verb::DeleteCollection,
+            ) => Err(not_served(base)),
         }
     }
 
@@ -84,12 +85,13 @@ impl Api {
         write.part = Part::Binding;
         let now = write.stamp();
         self.modify(&mut write, |_, write, live| {
-            let refuse = |why: String| {
-                Err(Refusal::conflict("", "pods/binding", &write.name, &why))
-            };
+            let refuse =
+                |why: String| Err(Refusal::conflict("", "pods/binding", &write.name, &why));
             if live["metadata"]["deletionTimestamp"].is_string() {
                 let name = &write.name;
-                return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+                return refuse(format!(
+                    "pod {name} is being deleted, cannot be assigned to a host"
+                ));
             }
             if let Some(taken) = live["spec"]["nodeName"].as_str().filter(|it| !it.is_empty()) {
                 let name = &write.name;
@@ -208,7 +210,12 @@ fn not_served(part: &str) -> Refusal {
 }
 
 /// The resource called `plural` in `group`, as it is served now.
-pub(crate) fn resource(api: &Api, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+pub(crate) fn resource(
+    api: &Api,
+    group: &str,
+    version: &str,
+    plural: &str,
+) -> Option<Arc<Resource>> {
     match api.registry().find(group, version, plural) {
         crate::resource::Lookup::Found(resource) => Some(Arc::clone(resource)),
         crate::resource::Lookup::NotInGroup | crate::resource::Lookup::NoGroup => None,

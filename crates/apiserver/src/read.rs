@@ -25,12 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Api {
     /// One object.
-    pub(crate) fn get(&self, ask: &Ask) -> Result<Response<Body>, Refusal> {
-        if let Some(text) = ask.query.get("resourceVersion").filter(|it| !it.is_empty())
-            && text.parse::<u64>().is_err()
-        {
-            let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(text));
-            return Err(Refusal::failure(words));
+    pub(crate) async fn get(&self, ask: &Ask) -> Result<Response<Body>, Refusal> {
+        if let Some(text) = ask.query.get("resourceVersion").filter(|it| !it.is_empty()) {
+            let revision = text.parse::<u64>().map_err(|_| {
+                let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(text));
+                Refusal::failure(words)
+            })?;
+            self.reach(revision).await?;
         }
         let entry = self.find(ask)?;
         render::object(ask, StatusCode::OK, &Rendering::Entry(&entry))
@@ -96,6 +97,19 @@ impl Api {
         Ok(page)
     }
 
+    /// Waits, for a while, until a revision has happened.
+    async fn reach(&self, revision: u64) -> Result<(), Refusal> {
+        let store = &self.0.store;
+        if revision <= store.revision().get() {
+            return Ok(());
+        }
+        let reached = self.0.clock.timeout(PATIENCE, store.wait_for(Revision::new(revision)));
+        match reached.await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(Refusal::too_new(revision, store.revision().get())),
+        }
+    }
+
     /// The state a list is made from.
     async fn moment(
         &self,
@@ -112,13 +126,7 @@ impl Api {
             Moment::Latest | Moment::Any => return Ok(store.space(&resource.space)),
             Moment::NotBefore(revision) | Moment::At(revision) => revision,
         };
-        let current = store.revision().get();
-        if asked > current {
-            let reached = self.0.clock.timeout(PATIENCE, store.wait_for(Revision::new(asked)));
-            if !matches!(reached.await, Ok(Ok(()))) {
-                return Err(Refusal::too_new(asked, store.revision().get()));
-            }
-        }
+        self.reach(asked).await?;
         if matches!(moment, Moment::NotBefore(_)) {
             return Ok(store.space(&resource.space));
         }
@@ -135,8 +143,7 @@ impl Api {
 }
 
 const TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
-const EXPIRED_TOKEN: &str =
-    "The provided continue parameter is too old to display a consistent list result. You can start \
+const EXPIRED_TOKEN: &str = "The provided continue parameter is too old to display a consistent list result. You can start \
      a new list without the continue parameter, or use the continue token in this response to \
      retrieve the remainder of the results. Continuing with the provided token results in an \
      inconsistent list - objects that were created, modified, or deleted between the time the \
@@ -202,17 +209,22 @@ impl Page {
         }
     }
 
-    /// The metadata of the list.
+    /// The metadata of a list of objects; those of custom kinds always have a token.
+    pub(crate) fn list_metadata(&self) -> Map<String, Value> {
+        let mut metadata = self.metadata();
+        if self.resource.custom().is_some() {
+            metadata.entry("continue").or_insert_with(|| json!(""));
+        }
+        metadata
+    }
+
+    /// The metadata of a table or a list of metadata.
     pub(crate) fn metadata(&self) -> Map<String, Value> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".to_owned(), json!(self.revision.to_string()));
         match &self.resume {
             Some(token) => {
                 metadata.insert("continue".to_owned(), json!(token));
-            }
-            // Lists of custom kinds always say it.
-            None if self.resource.custom().is_some() => {
-                metadata.insert("continue".to_owned(), json!(""));
             }
             None => {}
         }
@@ -274,8 +286,7 @@ pub(crate) fn selects(resource: &Resource, options: &ListOptions, entry: &Entry)
             return false;
         }
     }
-    options.fields.is_empty()
-        || options.fields.matches(|field| field_value(resource, entry, field))
+    options.fields.is_empty() || options.fields.matches(|field| field_value(resource, entry, field))
 }
 
 /// The value of a selectable field.
@@ -297,7 +308,7 @@ fn plain_list(resource: &Arc<Resource>, page: Page) -> Response<Body> {
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
         json!(resource.list_kind),
         json!(resource.api_version()),
-        Value::Object(page.metadata()),
+        Value::Object(page.list_metadata()),
     );
     let custom = resource.custom().is_some();
     let view = Arc::clone(resource);

@@ -52,7 +52,9 @@ impl IncludeObject {
             "Object" => Ok(Self::Object),
             "None" => Ok(Self::None),
             other => {
-                let words = format!("unrecognized includeObject value: \"{other}\"");
+                let detail = "must be 'Metadata', 'Object', 'None', or empty";
+                let fault = gantry_schema::Invalid::value("includeObject", &json!(other), detail);
+                let words = format!("Unable to convert to Table as requested: {fault}");
                 Err(Refusal::bad_request(words))
             }
         }
@@ -70,9 +72,7 @@ pub(crate) fn object(
         (Shape::Object, Rendering::Entry(entry)) if ask.style.is_plain() => {
             Ok(answer::bytes(status, "application/json", resource.present(entry)))
         }
-        (Shape::Object, object) => {
-            Ok(answer::document(status, ask.style, &object.tree(resource)))
-        }
+        (Shape::Object, object) => Ok(answer::document(status, ask.style, &object.tree(resource))),
         (Shape::Metadata(version), object) => {
             let document = partial(version, &object.tree(resource));
             Ok(answer::document(status, ask.style, &document))
@@ -109,7 +109,7 @@ pub(crate) fn list(ask: &Ask, page: Page) -> Result<Response<Body>, Refusal> {
             json!({
                 "kind": resource.list_kind,
                 "apiVersion": resource.api_version(),
-                "metadata": page.metadata(),
+                "metadata": page.list_metadata(),
                 "items": items,
             })
         }
@@ -165,6 +165,11 @@ fn table(
     rows: Vec<Value>,
 ) -> Value {
     let columns = if columns { resource.columns() } else { Value::Null };
+    // Kinds without a printer of their own have no rows where others have none of many.
+    let rows = match rows {
+        rows if rows.is_empty() && resource.has_default_columns() => Value::Null,
+        rows => Value::Array(rows),
+    };
     json!({
         "kind": "Table",
         "apiVersion": format!("meta.k8s.io/{version}"),

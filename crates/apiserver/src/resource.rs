@@ -198,8 +198,7 @@ impl Registry {
         }
         let all = builtin.iter().chain(custom);
         let index = all.map(|resource| {
-            let key =
-                (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+            let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
             (key, Arc::clone(resource))
         });
         Self { groups, index: index.collect(), documents: Documents::default() }
@@ -310,13 +309,11 @@ mod tests {
 
     #[test]
     fn versions_are_ordered_as_clients_expect() {
-        let mut versions = [
-            "v12alpha1", "foo10", "v1", "v11beta2", "v2", "v10beta3", "v3beta1", "foo1", "v10",
-        ];
+        let mut versions =
+            ["v12alpha1", "foo10", "v1", "v11beta2", "v2", "v10beta3", "v3beta1", "foo1", "v10"];
         versions.sort_by(|left, right| compare_versions(left, right));
-        let expected = [
-            "v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "foo10",
-        ];
+        let expected =
+            ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "foo1", "foo10"];
         assert_eq!(versions, expected);
     }
 }

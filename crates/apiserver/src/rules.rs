@@ -7,7 +7,7 @@ use bytes::Bytes;
 use gantry_builtin::convert;
 use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
 use gantry_kinds::selectable::{check_field, field_value, selectable};
-use gantry_patch::ownership::{self, ApplyError, Context, OneVersion};
+use gantry_patch::ownership::{self, ApplyError, Context, Versions};
 use gantry_patch::strategic::StrategicError;
 use gantry_patch::{Path, Set};
 use gantry_schema::{Invalid, Schema};
@@ -123,7 +123,17 @@ impl Resource {
     }
 
     /// A tree as the kind has it, and the fields the kind does not have.
-    pub(crate) fn clean(&self, mut tree: Value) -> Result<(Value, Vec<String>), Refusal> {
+    pub(crate) fn clean(&self, tree: Value) -> Result<(Value, Vec<String>), Refusal> {
+        // An empty list of owners is a wish to forget them, and an empty list is not written.
+        let forget = tree["metadata"]["managedFields"].as_array().is_some_and(Vec::is_empty);
+        let (mut object, unknown) = self.typed(tree)?;
+        if forget && object["metadata"].is_object() {
+            object["metadata"]["managedFields"] = json!([]);
+        }
+        Ok((object, unknown))
+    }
+
+    fn typed(&self, mut tree: Value) -> Result<(Value, Vec<String>), Refusal> {
         match &self.nature {
             Nature::Builtin(builtin) => {
                 let read = gantry_builtin::read(builtin.type_id, tree).map_err(|fault| {
@@ -136,14 +146,26 @@ impl Resource {
             }
             Nature::Custom(custom) => {
                 let unknown = gantry_schema::prune(&custom.schema, &mut tree);
+                normalise_metadata(&mut tree);
                 Ok((tree, unknown))
             }
         }
     }
 
-    /// The same for what a patch made.
-    pub(crate) fn clean_patched(&self, tree: Value) -> Result<(Value, Vec<String>), Refusal> {
-        self.clean(tree)
+    /// An object in the form its kind is written in, after the server changed something in it.
+    pub(crate) fn normal(&self, object: Value) -> Value {
+        match &self.nature {
+            Nature::Builtin(builtin) => {
+                gantry_builtin::read(builtin.type_id, object.clone()).map_or(object, |it| it.value)
+            }
+            Nature::Custom(_) => object,
+        }
+    }
+
+    /// Whether its table is the one of kinds that have none of their own.
+    pub(crate) fn has_default_columns(&self) -> bool {
+        let own = || gantry_kinds::print::columns(&self.group, &self.plural);
+        self.custom().is_none() && std::ptr::eq(own(), gantry_kinds::print::default_columns())
     }
 
     pub(crate) fn default(&self, object: &mut Value) {
@@ -172,7 +194,9 @@ impl Resource {
                     warnings.extend(gantry_schema::definition_warnings(object, None));
                 }
             }
-            Nature::Custom(custom) => faults.extend(custom.validate(self, object, None, Part::Whole)),
+            Nature::Custom(custom) => {
+                faults.extend(custom.validate(self, object, None, Part::Whole))
+            }
         }
         (faults, warnings)
     }
@@ -273,12 +297,7 @@ impl Resource {
     }
 
     /// Records who said which field of a new or changed object.
-    pub(crate) fn own(
-        &self,
-        write: &Write,
-        live: Option<&Value>,
-        object: &mut Value,
-    ) {
+    pub(crate) fn own(&self, write: &Write, live: Option<&Value>, object: &mut Value) {
         let schema = self.schema();
         let (version, now) = (self.api_version(), write.stamp());
         let empty = self.empty();
@@ -305,7 +324,7 @@ impl Resource {
     }
 
     fn context<'a>(
-        &self,
+        &'a self,
         write: &'a Write,
         schema: &'a Schema,
         version: &'a str,
@@ -320,7 +339,7 @@ impl Resource {
             now,
             reset_fields: self.reset_fields(write.part),
             empty,
-            versions: &OneVersion,
+            versions: self,
         }
     }
 
@@ -337,6 +356,8 @@ impl Resource {
         match part {
             Part::Whole if behaviour.has_status() => &STATUS,
             Part::Status => match behaviour.status {
+                // What a status write says of metadata is ignored, and yet recorded upstream.
+                behaviour::Status::KeepsAll if self.custom().is_some() => &SPEC,
                 behaviour::Status::KeepsAll | behaviour::Status::Absent => &ALL_BUT_STATUS,
                 behaviour::Status::KeepsSpecAndLabels => &SPEC_AND_LABELS,
                 behaviour::Status::KeepsSpec
@@ -451,7 +472,10 @@ impl Resource {
     /// The Go type, as some refusals name it.
     pub(crate) fn type_name(&self, suffix: &str) -> String {
         match &self.nature {
-            Nature::Builtin(_) => format!("*{}.{}{suffix}", self.version, self.kind),
+            Nature::Builtin(_) => {
+                let package = self.group.split('.').next().filter(|it| !it.is_empty());
+                format!("*{}.{}{suffix}", package.unwrap_or("core"), self.kind)
+            }
             Nature::Custom(_) if suffix.is_empty() => "*unstructured.Unstructured".to_owned(),
             Nature::Custom(_) => "*unstructured.UnstructuredList".to_owned(),
         }
@@ -516,6 +540,38 @@ impl Resource {
             Nature::Custom(custom) => custom.columns.row(object, now),
         };
         (row.cells, row.conditions)
+    }
+}
+
+/// Metadata in the form it has everywhere: nothing empty, times to the second.
+fn normalise_metadata(tree: &mut Value) {
+    static TYPE: LazyLock<Option<gantry_builtin::TypeId>> = LazyLock::new(|| {
+        gantry_builtin::named_type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    });
+    let Some(type_id) = *TYPE else { return };
+    let Some(metadata) = tree.get_mut("metadata") else { return };
+    if let Ok(mut read) = gantry_builtin::read(type_id, metadata.clone()) {
+        if let Some(fields) = read.value.as_object_mut()
+            && fields.get("creationTimestamp").is_some_and(Value::is_null)
+        {
+            fields.shift_remove("creationTimestamp");
+        }
+        *metadata = read.value;
+    }
+}
+
+/// Ownership is recorded in the version of each write; these are the versions that are served.
+impl Versions for Resource {
+    fn schema(&self, api_version: &str) -> Option<&Schema> {
+        let Nature::Custom(custom) = &self.nature else { return None };
+        custom.siblings.get(api_version).map(|schema| &**schema)
+    }
+
+    fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
+        Versions::schema(self, api_version)?;
+        let mut converted = object.clone();
+        converted["apiVersion"] = json!(api_version);
+        Some(converted)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Scales: one small object that speaks for the size of many kinds.
 
+use gantry_patch::ownership::scale::Parent;
+use gantry_patch::ownership::{self, Context, OneVersion};
+use gantry_patch::{Path, Set};
 use gantry_schema::Invalid;
 use serde_json::{Map, Value, json};
 
@@ -51,10 +54,7 @@ impl Resource {
         };
         let wanted = count(paths.wanted)?;
         if wanted.is_none() && self.custom().is_some() {
-            let words = format!(
-                "the spec replicas field {:?} does not exist",
-                paths.wanted
-            );
+            let words = format!("the spec replicas field {:?} does not exist", paths.wanted);
             return Err(Refusal::internal(&words));
         }
         let present = count(paths.present)?.unwrap_or(0);
@@ -98,13 +98,15 @@ impl Resource {
     ) -> Result<Changed, Refusal> {
         let patched = match kind {
             None => body.clone(),
-            Some(PatchType::Json) => gantry_patch::json_patch(current, body)
-                .map_err(|_| Refusal::unprocessable())?,
+            Some(PatchType::Json) => {
+                gantry_patch::json_patch(current, body).map_err(|_| Refusal::unprocessable())?
+            }
             Some(PatchType::Merge | PatchType::Strategic) => {
                 gantry_patch::merge_patch(current, body).map_err(|_| Refusal::unprocessable())?
             }
             Some(PatchType::Apply) => {
-                return self.apply_scale(write, live, body, query.flag("force").unwrap_or(false));
+                let force = query.flag("force").unwrap_or(false);
+                return self.apply_scale(write, live, current, body, force);
             }
         };
         let name = meta(&patched, "name");
@@ -136,10 +138,19 @@ impl Resource {
             );
             return Err(Refusal::invalid("autoscaling", "Scale", &write.name, &[fault]));
         }
-        let mut object = live.clone();
-        put(&mut object, self.scale_paths().wanted, json!(replicas));
-        crate::change::own(write, Some(live), &mut object)?;
-        Ok(Changed::to(object))
+        let mut scale = current.clone();
+        scale["spec"]["replicas"] = json!(replicas);
+        self.own_scale(write, live, |context, entries| {
+            let mut old = current.clone();
+            set_entries(&mut old, entries);
+            set_entries(&mut scale, None);
+            let _ = ownership::update(context, Some(&old), &mut scale);
+            Ok(scale["metadata"]["managedFields"].take())
+        })
+        .map(|mut object| {
+            put(&mut object, self.scale_paths().wanted, json!(replicas));
+            Changed::to(object)
+        })
     }
 
     /// The same by server-side apply: the scale's field stands for the object's.
@@ -147,18 +158,73 @@ impl Resource {
         &self,
         write: &Write,
         live: &Value,
+        current: &Value,
         body: &Value,
         force: bool,
     ) -> Result<Changed, Refusal> {
-        let replicas = &body["spec"]["replicas"];
-        let mut config = json!({
-            "apiVersion": self.api_version(), "kind": self.kind, "metadata": { "name": write.name },
-        });
-        if !replicas.is_null() {
-            put(&mut config, self.scale_paths().wanted, replicas.clone());
+        let mut applied = Value::Null;
+        let mut object = self.own_scale(write, live, |context, entries| {
+            let mut old = current.clone();
+            set_entries(&mut old, entries);
+            applied = ownership::apply(context, Some(&old), body, force)
+                .map_err(|fault| crate::change::refused_apply(&fault))?;
+            Ok(applied["metadata"]["managedFields"].take())
+        })?;
+        if let Some(replicas) = applied["spec"]["replicas"].as_i64() {
+            put(&mut object, self.scale_paths().wanted, json!(replicas));
         }
-        let object = crate::change::owned_by_apply(write, Some(live), &config, force)?;
         Ok(Changed::to(object))
+    }
+
+    /// The object with the owners of its size as a write to its scale leaves them.
+    ///
+    /// A scale is not stored: its owners are those of the object's size, and the other way round.
+    fn own_scale(
+        &self,
+        write: &Write,
+        live: &Value,
+        change: impl FnOnce(&Context<'_>, Option<Value>) -> Result<Value, Refusal>,
+    ) -> Result<Value, Refusal> {
+        let failed = |fault: ownership::EntriesError| Refusal::failure(fault.to_string());
+        let names: Vec<&str> =
+            self.scale_paths().wanted.split('.').filter(|name| !name.is_empty()).collect();
+        let version = self.api_version();
+        let path = Some(Path::fields(&names));
+        let replicas: Vec<(&str, Option<Path>)> = match self.custom() {
+            Some(custom) => custom.siblings.keys().map(|it| (it.as_str(), path.clone())).collect(),
+            None => vec![(version.as_str(), path)],
+        };
+        let parent = Parent { api_version: &version, replicas: &replicas };
+        let entries = &live["metadata"]["managedFields"];
+        let Some(kind) = gantry_builtin::kind_type("autoscaling", "v1", "Scale") else {
+            return Ok(live.clone());
+        };
+        let schema = gantry_builtin::schema(kind);
+        let (now, nothing) = (write.stamp(), Set::new());
+        let empty = json!({ "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {},
+            "spec": {}, "status": { "replicas": 0 } });
+        let context = Context {
+            schema: &schema,
+            api_version: ownership::scale::API_VERSION,
+            manager: &write.manager,
+            subresource: "scale",
+            now: &now,
+            reset_fields: &nothing,
+            empty: &empty,
+            versions: &OneVersion,
+        };
+        let owned = change(&context, parent.to_scale(entries).map_err(failed)?)?;
+        let mut object = live.clone();
+        set_entries(&mut object, parent.to_parent(entries, &owned).map_err(failed)?);
+        Ok(object)
+    }
+}
+
+fn set_entries(object: &mut Value, entries: Option<Value>) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
+    match entries {
+        Some(entries) => drop(metadata.insert("managedFields".to_owned(), entries)),
+        None => drop(metadata.shift_remove("managedFields")),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Refusal {
     pub details: Option<Box<Details>>,
     /// A token to go on with, when a list expired.
     pub resume: Option<String>,
+    /// What else the caller should know.
+    pub warnings: Vec<String>,
 }
 
 /// What a refusal is about.
@@ -58,7 +60,14 @@ pub fn qualified(group: &str, name: &str) -> String {
 
 impl Refusal {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, resume: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            resume: None,
+            warnings: Vec::new(),
+        }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {

@@ -154,6 +154,12 @@ impl Follower {
     fn begin_after(&mut self, api: &Api, revision: u64) {
         let space = &self.view.resource.space;
         self.last_revision = revision;
+        // A custom kind has no past before its definition.
+        let since = self.view.resource.custom().map_or(0, |custom| custom.since);
+        if revision < since {
+            self.source = Source::TooOld(too_old(revision, since));
+            return;
+        }
         self.source = match api.0.store.watch(space, Revision::new(revision)) {
             Ok(watch) => Source::Store(watch),
             Err(old) => Source::TooOld(too_old(revision, old.oldest.get())),
@@ -235,11 +241,8 @@ impl Follower {
     fn tell_progress(&mut self) {
         let now = self.clock.moment();
         let before_end = now + (self.end - now).saturating_sub(BOOKMARK_BEFORE_END);
-        self.next_bookmark = if before_end > now {
-            before_end.min(now + BOOKMARK_EVERY)
-        } else {
-            self.end
-        };
+        self.next_bookmark =
+            if before_end > now { before_end.min(now + BOOKMARK_EVERY) } else { self.end };
         let Source::Store(watch) = &mut self.source else { return };
         let revision = watch.caught_up().get().max(self.last_revision);
         if self.view.options.bookmarks {

@@ -20,9 +20,11 @@ use crate::watch::Follower;
 /// Whether a request asks to go on as a WebSocket.
 pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     let has = |name: HeaderName, word: &str| {
-        headers.get_all(name).iter().filter_map(|it| it.to_str().ok()).any(|text| {
-            text.split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
-        })
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|it| it.to_str().ok())
+            .any(|text| text.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
     };
     has(UPGRADE, "websocket") && has(CONNECTION, "upgrade")
 }

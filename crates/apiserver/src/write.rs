@@ -6,8 +6,8 @@ use gantry_store::{CommitError, Expect};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Ask, Entry};
 use crate::access::Caller;
+use crate::api::{Api, Ask, Entry};
 use crate::names;
 use crate::query::WriteOptions;
 use crate::resource::Resource;
@@ -23,10 +23,20 @@ pub(crate) struct Write {
     pub(crate) name: String,
     pub(crate) part: Part,
     pub(crate) manager: String,
+    pub(crate) ownership: Ownership,
     pub(crate) caller: Caller,
     pub(crate) dry_run: bool,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
+}
+
+/// How the owners of a new object's fields are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ownership {
+    /// Whoever writes owns what is written.
+    ByChange,
+    /// An apply has said it already.
+    Said,
 }
 
 /// What a write left behind.
@@ -51,6 +61,7 @@ impl Write {
             name: ask.target.name.clone(),
             part: Part::Whole,
             manager: ask.manager(&options.manager),
+            ownership: Ownership::ByChange,
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
             now: ask.now,
@@ -87,6 +98,10 @@ impl Api {
     ) -> Result<Written, Refusal> {
         let resource = Arc::clone(&write.resource);
         settle_namespace(write, &mut object)?;
+        forget_system_fields(&mut object);
+        if write.ownership == Ownership::ByChange {
+            resource.own(write, None, &mut object);
+        }
         self.admit_create(write, &mut object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
@@ -101,15 +116,12 @@ impl Api {
             }
             fill_system_fields(write, &mut object);
             self.prepare_create(write, &mut object)?;
+            let object = resource.normal(object);
             let (faults, warnings) = resource.validate_create(&object);
             let name = meta(&object, "name").to_owned();
             if !faults.is_empty() {
-                return Err(Refusal::invalid(
-                    &resource.group,
-                    resource.kind_in_refusals(),
-                    &name,
-                    &faults,
-                ));
+                let kind = kind_of(&resource, &object);
+                return Err(Refusal::invalid(&resource.group, kind, &name, &faults));
             }
             write.warnings.extend(warnings);
             write.name.clone_from(&name);
@@ -165,6 +177,11 @@ impl Api {
         let removed = self.commit(resource, key, expect, change).await?;
         if let Some(entry) = &removed {
             self.after_remove(resource, entry);
+            if resource.space == crate::definitions::SPACE {
+                // Names it held may be free for others now.
+                let group = object["spec"]["group"].as_str().unwrap_or_default();
+                Box::pin(self.settle_definitions(group)).await?;
+            }
         }
         Ok(removed)
     }
@@ -185,9 +202,7 @@ impl Api {
         match self.0.store.commit(write).await {
             Ok(event) => Ok(Some(Arc::clone(&event.entry))),
             Err(CommitError::Conflict { .. }) => Ok(None),
-            Err(error @ CommitError::TooLarge { .. }) => {
-                Err(Refusal::too_large(error.to_string()))
-            }
+            Err(error @ CommitError::TooLarge { .. }) => Err(Refusal::too_large(error.to_string())),
             Err(error) => {
                 tracing::error!(%error, space = resource.space, "could not store a change");
                 Err(Refusal::unavailable(&format!("the change was not stored: {error}")))
@@ -213,10 +228,11 @@ impl Api {
             let demanded = check_revision(write, &live, &new)?;
             carry_over(&live, &mut new);
             self.prepare_update(write, &live, &mut new)?;
+            let new = resource.normal(new);
             let (faults, more) = resource.validate_update(&new, &live, write.part);
             if !faults.is_empty() {
-                let (group, kind) = (&resource.group, resource.kind_in_refusals());
-                return Err(Refusal::invalid(group, kind, &write.name, &faults));
+                let kind = kind_of(&resource, &new);
+                return Err(Refusal::invalid(&resource.group, kind, &write.name, &faults));
             }
             write.warnings.extend(warnings.into_iter().chain(more));
             if gantry_patch::ownership::unchanged(&live, &new) {
@@ -227,11 +243,13 @@ impl Api {
             }
             let key = resource.key(&write.namespace, &write.name);
             let expect = Expect::Revision(entry.revision);
-            let stored = resource.to_storage(&new);
             let outcome = if goes_away(&new) {
-                let removed = self.remove(&resource, key, expect, &stored).await?;
+                // Watchers are told what was there last; only the caller sees the change.
+                let last = resource.to_storage(&live);
+                let removed = self.remove(&resource, key, expect, &last).await?;
                 removed.map(|_| Written::Gone(new))
             } else {
+                let stored = resource.to_storage(&new);
                 let put = self.put(&resource, key, expect, &stored).await?;
                 match put {
                     Some(entry) => {
@@ -289,12 +307,22 @@ pub(crate) fn namespace_mismatch() -> Refusal {
     )
 }
 
-/// What only the server says about a new object.
-fn fill_system_fields(write: &Write, object: &mut Value) {
+/// The kind refusals name: the one the object claims, right or wrong.
+fn kind_of<'a>(resource: &'a Resource, object: &'a Value) -> &'a str {
+    object["kind"].as_str().unwrap_or(&resource.kind)
+}
+
+/// What only the server says about an object is not taken from a new one.
+fn forget_system_fields(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     for name in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
         metadata.shift_remove(name);
     }
+}
+
+/// What only the server says about a new object.
+fn fill_system_fields(write: &Write, object: &mut Value) {
+    let Some(metadata) = object["metadata"].as_object_mut() else { return };
     metadata.insert("uid".to_owned(), json!(names::uid()));
     metadata.insert("creationTimestamp".to_owned(), json!(write.stamp()));
 }

@@ -28,6 +28,7 @@ macro_rules! documents {
 
 /// Every document, sorted by path.
 const DOCUMENTS: &[(&str, &[u8])] = documents![
+    ".well-known/openid-configuration" in ".well-known__openid-configuration",
     "api" in "api",
     "api/v1" in "api__v1",
     "apis" in "apis",
@@ -72,6 +73,8 @@ const DOCUMENTS: &[(&str, &[u8])] = documents![
     "apis/scheduling.k8s.io/v1" in "apis__scheduling.k8s.io__v1",
     "apis/storage.k8s.io" in "apis__storage.k8s.io",
     "apis/storage.k8s.io/v1" in "apis__storage.k8s.io__v1",
+    "openid/v1/jwks" in "openid__v1__jwks",
+    "version" in "version",
 ];
 
 #[cfg(test)]

@@ -65,8 +65,10 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, counters: Counters) -> anyhow:
     let mut options = gantry_store::Options::new(durability);
     options.damage = plan.damage;
     let opening = tokio::task::spawn_blocking(move || Store::open(&options));
-    let (store, recovery) =
-        opening.await.context("the store's opening ended early")?.context("could not open the store")?;
+    let (store, recovery) = opening
+        .await
+        .context("the store's opening ended early")?
+        .context("could not open the store")?;
     let settings = Settings {
         address: plan.address.to_string(),
         version: plan.version.to_owned(),
@@ -87,8 +89,7 @@ fn write_kubeconfig(path: &Path, address: SocketAddr, pki: &Pki) -> anyhow::Resu
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host(address) };
     let url = format!("https://{host}:{}", address.port());
     let names = gantry_serve::kubeconfig::Names::default();
-    let text =
-        gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names);
+    let text = gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names);
     gantry_serve::files::write_private(path, text.as_bytes())
         .with_context(|| format!("could not write the kubeconfig {}", path.display()))
 }

@@ -68,6 +68,7 @@ fn texts_lose_their_accidents_only() {
             "too old resource version: 1 (8)".to_owned(),
             "too old resource version: {revision 0 or later} ({revision})",
         ),
+        ("YAML", "yaml: line 7: odd".to_owned(), "yaml: line 7: {fault}"),
         ("a source", "v2 in scheme \"a.go:1\"".to_owned(), "v2 in scheme {scheme}"),
         (
             "an object in a text",

@@ -42,6 +42,8 @@ static TOKEN_VOLUME: LazyLock<Regex> =
 static DOCUMENT: LazyLock<Regex> = LazyLock::new(|| pattern(r#"Invalid value: "\{\\".*\}": "#));
 /// Where in its sources a server keeps its table of kinds.
 static SCHEME: LazyLock<Regex> = LazyLock::new(|| pattern(r#"in scheme "[^"]*""#));
+/// What a reader of YAML says about text that is none: each has words of its own.
+static YAML: LazyLock<Regex> = LazyLock::new(|| pattern(r"\byaml: line (\d+): .*"));
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\d+[smhdy]){1,2}$"));
 /// Revisions in texts: the first group is an object's, the second anybody's.
 static REVISION: LazyLock<Regex> = LazyLock::new(|| {
@@ -180,6 +182,7 @@ impl Words {
         let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-{generated}");
         let text = DOCUMENT.replace_all(&text, "Invalid value: {document}: ");
         let text = SCHEME.replace_all(&text, "in scheme {scheme}");
+        let text = YAML.replace_all(&text, "yaml: line $1: {fault}");
         HASH.replace_all(&text, "hash={hash}").into_owned()
     }
 

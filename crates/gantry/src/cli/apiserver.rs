@@ -92,10 +92,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     report_recovery(&recovery, output);
     output.result(format_args!("listening on https://{address}"))?;
     output.note(format_args!("kubeconfig: {}", kubeconfig.display()));
-    output.note(format_args!(
-        "try: kubectl --kubeconfig {} get namespaces",
-        kubeconfig.display()
-    ));
+    output.note(format_args!("try: kubectl --kubeconfig {} get namespaces", kubeconfig.display()));
     if ephemeral {
         output.note("objects are kept in memory only: they are gone when this process ends");
     }
@@ -104,9 +101,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let closing = store.clone();
     let closed = tokio::task::spawn_blocking(move || closing.close()).await?;
     if let Some(failure) = store.failed() {
-        return Err(anyhow::Error::new(failure).context(
-            "the store failed; start again to find out what the disk holds",
-        ));
+        return Err(anyhow::Error::new(failure)
+            .context("the store failed; start again to find out what the disk holds"));
     }
     closed.context("could not close the store")?;
     for loss in &ending.lost {

@@ -81,7 +81,8 @@ func main() {
 	write(filepath.Join(golden, "legacy.json.gz"), legacy)
 
 	schemas := map[string]any{}
-	for _, path := range paths {
+	others := []string{".well-known/openid-configuration", "openid/v1/jwks", "version"}
+	for _, path := range append(paths, others...) {
 		doc := server.get("/openapi/v3/"+path, "application/json")
 		write(filepath.Join(data, "openapi", strings.ReplaceAll(path, "/", "__")+".json.gz"), doc)
 		if components, ok := doc["components"].(map[string]any); ok {
