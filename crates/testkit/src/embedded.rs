@@ -1,0 +1,139 @@
+//! Gantry's own API server as a process of its own, which a test can also kill.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+
+use crate::http::{Target, install_provider};
+use crate::kubeconfig::{KubeconfigError, read_target};
+use crate::run::{Run, RunError};
+
+/// A running server. Dropping it ends the process and removes its files, unless the data directory
+/// was given.
+#[derive(Debug)]
+pub struct Embedded {
+    run: Run,
+    target: Target,
+    kubeconfig: PathBuf,
+    took: Duration,
+}
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    program: PathBuf,
+    data: Option<PathBuf>,
+    flags: Vec<String>,
+}
+
+/// How long a server may take to be ready. A healthy one needs a fraction of a second; a loaded
+/// machine may need more.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a start is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Plan {
+    /// A server run by the program at `program`, with data of its own.
+    #[must_use]
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), data: None, flags: Vec::new() }
+    }
+
+    /// Keeps data in this directory, which stays.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Adds a flag.
+    #[must_use]
+    pub fn flag(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    /// Starts the server and waits until it listens.
+    ///
+    /// # Errors
+    /// It did not start; the error has the end of its log.
+    pub async fn start(self, clock: &Clock) -> Result<Embedded, EmbeddedError> {
+        install_provider();
+        let began = clock.moment();
+        let runs = std::env::temp_dir().join("gantry-embedded");
+        let mut run = Run::begin(&runs, clock).await?;
+        let kubeconfig = run.folder().join("kubeconfig");
+        let data = self.data.unwrap_or_else(|| run.folder().join("data"));
+        let mut arguments: Vec<String> =
+            ["apiserver", "--port", "0", "--data-dir"].map(str::to_owned).to_vec();
+        arguments.push(data.display().to_string());
+        arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
+        arguments.extend(self.flags);
+        run.start("gantry", &self.program, &arguments)?;
+        // The file is written, in one step, when the server listens.
+        while !kubeconfig.exists() {
+            if run.ended().is_some() || clock.moment() - began > PATIENCE {
+                return Err(EmbeddedError::NotReady { tails: run.tails() });
+            }
+            clock.sleep(LOOK).await;
+        }
+        let took = clock.moment() - began;
+        let target = read_target(&kubeconfig)?;
+        Ok(Embedded { run, target, kubeconfig, took })
+    }
+}
+
+impl Embedded {
+    /// Where it is, and who may do everything there.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The same for programs.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// How long it took from the start of the process until it listened.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.run.processes().first().map_or(0, |(_, pid)| *pid)
+    }
+
+    /// The end of its log.
+    #[must_use]
+    pub fn tails(&self) -> String {
+        self.run.tails()
+    }
+
+    /// The run it belongs to, to start other programs beside it.
+    pub fn run(&mut self) -> &mut Run {
+        &mut self.run
+    }
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// It could not be started.
+    #[error("could not start the server")]
+    Run(#[from] RunError),
+    /// It ended, or took too long.
+    #[error("the server is not ready:\n{tails}")]
+    NotReady {
+        /// The end of its log.
+        tails: String,
+    },
+    /// What it wrote cannot be read.
+    #[error("cannot use the server's kubeconfig")]
+    Kubeconfig(#[from] KubeconfigError),
+}
