@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::check::{self, Checked};
 use crate::cost::{self, Budget};
-use crate::eval::{Evaluation, Work};
+use crate::eval::Evaluation;
 use crate::fault::{CompileError, EvalError};
 use crate::parse::{self, Parsed};
 use crate::signature::{Signature, join};
@@ -16,6 +16,7 @@ use crate::tree::Node;
 use crate::types::Type;
 use crate::value::Value;
 use crate::view::{self, Binding};
+use crate::work::Work;
 
 /// The variables and functions that expressions of one kind may use.
 ///

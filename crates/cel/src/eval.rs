@@ -1,57 +1,14 @@
 //! Evaluation: one recursive walk, no deeper than the tree that was accepted.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 
 use crate::compare;
-use crate::cost::{self, Meter};
+use crate::cost;
 use crate::fault::EvalError;
-use crate::library::regex::{self, Pattern};
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::value::{Key, List, Map, Value};
-
-/// What functions of the library may use besides their arguments.
-#[derive(Debug)]
-pub(crate) struct Work<'p> {
-    pub(crate) meter: Meter,
-    /// The patterns that the program spells out, compiled with it.
-    patterns: &'p HashMap<String, Pattern>,
-    /// Patterns that were computed, kept for the length of one evaluation.
-    computed: HashMap<String, Pattern>,
-}
-
-/// Computed patterns that one evaluation keeps: enough for a loop over a list of patterns inside a
-/// loop over texts, and little memory.
-const COMPUTED_PATTERNS: usize = 32;
-
-/// What compiling a computed pattern costs: a server charges nothing, but a short pattern can take a
-/// millisecond, and a loop can make any number of them.
-const COMPILED_PATTERN: u64 = 1_000;
-
-impl<'p> Work<'p> {
-    pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Pattern>) -> Self {
-        Self { meter: Meter::new(limit), patterns, computed: HashMap::new() }
-    }
-
-    pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
-        self.meter.charge(cost)
-    }
-
-    /// The pattern that `text` spells.
-    pub(crate) fn pattern(&mut self, text: &str) -> Result<Pattern, EvalError> {
-        if let Some(known) = self.patterns.get(text).or_else(|| self.computed.get(text)) {
-            return Ok(known.clone());
-        }
-        self.charge(COMPILED_PATTERN)?;
-        let pattern = Pattern::compile(text, regex::COMPUTED).map_err(EvalError::failed)?;
-        if self.computed.len() == COMPUTED_PATTERNS {
-            self.computed.clear();
-        }
-        self.computed.insert(text.to_owned(), pattern.clone());
-        Ok(pattern)
-    }
-}
+use crate::work::Work;
 
 /// One evaluation.
 pub(crate) struct Evaluation<'p, 'v> {

@@ -18,10 +18,12 @@ pub mod view;
 mod check;
 mod compare;
 mod eval;
+mod fold;
 mod library;
 mod parse;
 mod signature;
 mod tree;
+mod work;
 
 pub use cost::Budget;
 pub use environment::{Answer, Environment, HostRun, Limits, Program, UnreadableSignature};

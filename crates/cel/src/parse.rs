@@ -5,9 +5,8 @@
 //! a thread with a stack for the longest text that is allowed; what leaves it is no deeper than
 //! evaluation can follow on any stack.
 
-use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::thread;
 
 use cel as engine;
@@ -16,12 +15,11 @@ use engine::common::ast::{
 };
 
 use crate::environment::{Environment, Limits};
-use crate::eval::Work;
-use crate::fault::{CompileError, EvalError, Finding};
+use crate::fault::{CompileError, Finding};
+use crate::fold::fold;
 use crate::library;
-use crate::library::regex::Pattern;
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
-use crate::value::{Map, Value};
+use crate::value::Value;
 
 /// An expression with its names resolved.
 #[derive(Debug)]
@@ -35,7 +33,7 @@ pub(crate) struct Parsed {
 
 /// Stack for parsing, next to what a byte of text can add to it.
 const STACK: usize = 4 * 1024 * 1024;
-/// Stack that one byte of text can need: two bytes make a level, and a level takes less than 4 KiB.
+/// Stack that one byte of text can need: two bytes make a level, which is given 4 KiB.
 const STACK_PER_BYTE: usize = 2 * 1024;
 
 pub(crate) fn parse(source: &str, environment: &Environment) -> Result<Parsed, CompileError> {
@@ -458,44 +456,3 @@ fn constant(literal: &LiteralValue) -> Value<'static> {
         LiteralValue::UInt(number) => Value::Uint(*number.inner()),
     }
 }
-
-/// Functions of one literal that are applied once, when the expression is compiled.
-const FOLDED: [&str; 10] =
-    ["int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "type", "dyn"];
-
-/// What a node answers, if that is known before evaluation.
-fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
-    Ok(match kind {
-        Kind::Literal(value) => Some(value.clone()),
-        Kind::List(elements) => {
-            let known =
-                elements.iter().map(|(node, optional)| node.constant.clone().filter(|_| !optional));
-            known.collect::<Option<Vec<_>>>().map(Value::list)
-        }
-        Kind::Map(entries) => {
-            let known = entries.iter().map(|(key, value, optional)| {
-                let key = key.constant.as_ref().and_then(Value::as_key).filter(|_| !optional)?;
-                Some((key, value.constant.clone()?))
-            });
-            let known: Option<Vec<_>> = known.collect();
-            known.and_then(|known| {
-                let count = known.len();
-                let entries: BTreeMap<_, _> = known.into_iter().collect();
-                // A key that comes twice is an error when it is evaluated.
-                (entries.len() == count).then(|| Value::Map(Map::new(entries)))
-            })
-        }
-        Kind::Call { callee: Callee::Library(entry), args, .. } if FOLDED.contains(&entry.name) => {
-            let [Node { constant: Some(value), .. }] = args.as_slice() else { return Ok(None) };
-            let mut work = Work::new(u64::MAX, &NO_PATTERNS);
-            match (entry.run)(&mut work, std::slice::from_ref(value)) {
-                // The checker says why.
-                Err(EvalError::NoSuchOverload) => None,
-                answer => Some(answer?),
-            }
-        }
-        _ => None,
-    })
-}
-
-static NO_PATTERNS: LazyLock<HashMap<String, Pattern>> = LazyLock::new(HashMap::new);

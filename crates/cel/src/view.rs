@@ -1,7 +1,5 @@
 //! JSON trees seen through their types, without a copy.
 
-use std::sync::Arc;
-
 use serde_json::Value as Json;
 
 use crate::fault::EvalError;
@@ -163,11 +161,5 @@ impl<'v> Binding<'v> {
             Self::OptionalTree(Some(json), ty) => Ok(Value::some(view(json, ty)?)),
             Self::Value(value) => Ok(value.clone()),
         }
-    }
-}
-
-impl<'v> From<Arc<str>> for Value<'v> {
-    fn from(text: Arc<str>) -> Self {
-        Self::String(Text::Shared(text))
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{Answer, Entry, no_overload, time, url};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::value::Value;
 use crate::view::decode_base64;
+use crate::work::Work;
 
 /// A format that text can have.
 #[derive(Debug)]

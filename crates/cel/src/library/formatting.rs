@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::{Answer, Entry, convert, no_overload, time};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::Value;
+use crate::work::Work;
 
 pub(super) const FUNCTIONS: &[Entry] = &[Entry {
     name: "format",

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use super::{Answer, Entry, no_overload, operators, strings};
 use crate::compare;
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::{List, Value};
+use crate::work::Work;
 
 const SORTABLE: &[&str] = &[
     "list(int).() bool",

@@ -8,10 +8,10 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::signature::Signature;
 use crate::value::Value;
+use crate::work::Work;
 
 pub(crate) mod convert;
 pub(crate) mod format;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::{Answer, Entry, no_overload};
 use crate::compare;
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::Value;
+use crate::work::Work;
 
 /// The name that the grammar gives to membership.
 pub(crate) const IN: &str = "@in";

@@ -2,9 +2,9 @@
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
-use crate::value::{Text, Value};
+use crate::value::Value;
+use crate::work::Work;
 
 pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
@@ -159,11 +159,4 @@ fn unwrap<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
         }
     }
     Ok(Value::list(items))
-}
-
-/// Text for tests and messages.
-impl<'v> From<&'v str> for Value<'v> {
-    fn from(text: &'v str) -> Self {
-        Self::String(Text::Borrowed(text))
-    }
 }

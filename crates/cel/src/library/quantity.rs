@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::Value;
+use crate::work::Work;
 
 const COMPARED: &str = "kubernetes.Quantity.(kubernetes.Quantity) bool";
 const VERSIONS: &str = "kubernetes.Semver.(kubernetes.Semver) bool";

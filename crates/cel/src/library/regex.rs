@@ -9,8 +9,8 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::value::{Text, Value};
+use crate::work::Work;
 
 pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {

@@ -3,8 +3,8 @@
 use super::{Answer, Entry, no_overload};
 use crate::compare;
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::value::Value;
+use crate::work::Work;
 
 const SIGNATURES: &[&str] = &["(list(A),list(A)) bool"];
 

@@ -2,9 +2,9 @@
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::{Text, Value};
+use crate::work::Work;
 
 pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {

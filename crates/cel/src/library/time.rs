@@ -4,9 +4,9 @@ use jiff::tz::TimeZone;
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::Value;
+use crate::work::Work;
 
 const OF_TIME: &[&str] = &["timestamp.() int", "timestamp.(string) int"];
 const OF_BOTH: &[&str] = &["timestamp.() int", "timestamp.(string) int", "duration.() int"];

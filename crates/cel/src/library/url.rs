@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
-use crate::eval::Work;
 use crate::fault::EvalError;
 use crate::value::{Key, Map, Text, Value};
+use crate::work::Work;
 
 const PART: &[&str] = &["kubernetes.URL.() string"];
 

@@ -183,3 +183,36 @@ fn a_variable_is_seen_only_where_it_is_mentioned() {
     let answer = program.evaluate(&bound, &mut Budget::default()).unwrap();
     assert_eq!(answer, Answer::Other(json!(8)));
 }
+
+/// The shapes that admission policies in the field rely on.
+#[test]
+fn policies_reach_into_objects_of_no_known_type() {
+    let environment = Environment::new()
+        .with_variable("object", Type::Dyn)
+        .with_variable("oldObject", Type::Dyn)
+        .with_variable("request", Type::Dyn);
+    let request = json!({"userInfo": {"username": "system:serviceaccount:ns:name"}});
+    let old = json!({"metadata": {"name": "a"}});
+    let new = json!({"metadata": {"name": "a", "labels": {"k": "v"}}});
+    let bindings = [
+        ("object", Binding::Tree(&new, &Type::Dyn)),
+        ("oldObject", Binding::Tree(&old, &Type::Dyn)),
+        ("request", Binding::Tree(&request, &Type::Dyn)),
+    ];
+    let table = [
+        ("request.userInfo.username.matches('^system:serviceaccount:[a-z]+:name$')", json!(true)),
+        ("oldObject.metadata.?labels['k'].orValue('')", json!("")),
+        ("object.metadata.?labels['k'].orValue('')", json!("v")),
+        ("object.metadata.?labels[?'q'].orValue('none')", json!("none")),
+        ("has(oldObject.metadata.labels) && oldObject.metadata.labels.k == 'v'", json!(false)),
+        ("object.metadata.labels.all(k, v, k.size() == v.size())", json!(true)),
+    ];
+    for (expression, expected) in table {
+        let program = environment.compile(expression, None).unwrap();
+        let answer = program.evaluate(&bindings, &mut Budget::default()).unwrap();
+        assert_eq!(answer.into_json(), expected, "{expression}");
+    }
+    let program = environment.compile("object.nokey == 1", Some(&Type::Bool)).unwrap();
+    let fault = program.evaluate(&bindings, &mut Budget::default()).unwrap_err();
+    assert_eq!(fault.to_string(), "no such key: nokey");
+}

@@ -1,0 +1,51 @@
+//! Answers that are known before evaluation.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use crate::fault::EvalError;
+use crate::library::regex::Pattern;
+use crate::tree::{Callee, Kind, Node};
+use crate::value::{Map, Value};
+use crate::work::Work;
+
+/// Functions of one literal that are applied once, when the expression is compiled.
+const FOLDED: [&str; 10] =
+    ["int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "type", "dyn"];
+
+/// What a node answers, if that is known before evaluation.
+pub(crate) fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
+    Ok(match kind {
+        Kind::Literal(value) => Some(value.clone()),
+        Kind::List(elements) => {
+            let known =
+                elements.iter().map(|(node, optional)| node.constant.clone().filter(|_| !optional));
+            known.collect::<Option<Vec<_>>>().map(Value::list)
+        }
+        Kind::Map(entries) => {
+            let known = entries.iter().map(|(key, value, optional)| {
+                let key = key.constant.as_ref().and_then(Value::as_key).filter(|_| !optional)?;
+                Some((key, value.constant.clone()?))
+            });
+            let known: Option<Vec<_>> = known.collect();
+            known.and_then(|known| {
+                let count = known.len();
+                let entries: BTreeMap<_, _> = known.into_iter().collect();
+                // A key that comes twice is an error when it is evaluated.
+                (entries.len() == count).then(|| Value::Map(Map::new(entries)))
+            })
+        }
+        Kind::Call { callee: Callee::Library(entry), args, .. } if FOLDED.contains(&entry.name) => {
+            let [Node { constant: Some(value), .. }] = args.as_slice() else { return Ok(None) };
+            let mut work = Work::new(u64::MAX, &NO_PATTERNS);
+            match (entry.run)(&mut work, std::slice::from_ref(value)) {
+                // The checker says why.
+                Err(EvalError::NoSuchOverload) => None,
+                answer => Some(answer?),
+            }
+        }
+        _ => None,
+    })
+}
+
+static NO_PATTERNS: LazyLock<HashMap<String, Pattern>> = LazyLock::new(HashMap::new);
