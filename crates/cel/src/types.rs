@@ -225,8 +225,9 @@ impl Type {
         }
     }
 
-    /// The fewest bytes a value can take as JSON.
-    fn min_serialized(&self) -> u64 {
+    /// The fewest bytes a value can take as JSON, which bounds how many of them a request can have.
+    #[must_use]
+    pub fn min_serialized(&self) -> u64 {
         match self {
             Self::Bool | Self::Null => 4,
             Self::Timestamp => 21,
