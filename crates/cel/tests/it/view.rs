@@ -75,6 +75,7 @@ fn fields_have_escaped_names_and_undeclared_ones_are_not_there() {
     let table = [
         ("self.node__dash__port", Ok(json!(1))),
         ("self.__namespace__", Ok(json!("x"))),
+        ("self.namespace", Ok(json!("x"))),
         ("self.a__underscores__b", Ok(json!(2))),
         ("has(self.node__dash__port)", Ok(json!(true))),
     ];
