@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_kinds::print::CustomColumns;
-use gantry_schema::Schema;
+use gantry_schema::{Rules, Schema};
 use serde_json::Value;
 
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
-use crate::rules::Rules;
 use crate::scale;
 
 /// One served version of a custom kind.

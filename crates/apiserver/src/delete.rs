@@ -278,7 +278,7 @@ fn mark(
 ) -> Option<Value> {
     let mut marked = live.clone();
     let policy = deletion::policy(live, options.policy, resource.behaviour());
-    set_finalizers(&mut marked, deletion::finalizers(live, policy));
+    set_finalizers(&mut marked, &deletion::finalizers(live, policy));
     let grace = resource.grace(live, options.grace);
     let metadata = live["metadata"].as_object()?;
     if let Some(already) = metadata.get("deletionTimestamp").and_then(Value::as_str) {
@@ -316,7 +316,7 @@ fn mark(
 }
 
 /// Changes the finalizers if they are others; their order alone is no change.
-fn set_finalizers(object: &mut Value, wanted: Vec<String>) {
+fn set_finalizers(object: &mut Value, wanted: &[String]) {
     let present = object["metadata"]["finalizers"].as_array().into_iter().flatten();
     let present: BTreeSet<&str> = present.filter_map(Value::as_str).collect();
     if present == wanted.iter().map(String::as_str).collect() {

@@ -187,7 +187,7 @@ impl Resource {
                 }
             }
             Nature::Custom(custom) => {
-                faults.extend(custom.validate(self, object, None, Part::Whole));
+                warnings.extend(custom.validate(self, object, None, Part::Whole, &mut faults));
             }
         }
         (faults, warnings)
@@ -213,7 +213,9 @@ impl Resource {
                     warnings.extend(gantry_schema::definition_warnings(new, Some(old)));
                 }
             }
-            Nature::Custom(custom) => faults.extend(custom.validate(self, new, Some(old), part)),
+            Nature::Custom(custom) => {
+                warnings.extend(custom.validate(self, new, Some(old), part, &mut faults));
+            }
         }
         (faults, warnings)
     }
@@ -385,27 +387,16 @@ impl Versions for Resource {
     }
 }
 
-/// The rules of a custom kind in the expression language, compiled.
-#[derive(Debug, Default)]
-pub struct Rules {}
-
-impl Rules {
-    /// Compiles the rules of a schema.
-    #[must_use]
-    pub fn compile(_schema: &Schema) -> Self {
-        Self {}
-    }
-}
-
 impl Custom {
+    /// Adds what is wrong with an object, and returns what deserves a warning.
     fn validate(
         &self,
         resource: &Resource,
         object: &Value,
         old: Option<&Value>,
         part: Part,
-    ) -> Vec<Invalid> {
-        let mut faults = Vec::new();
+        faults: &mut Vec<Invalid>,
+    ) -> Vec<String> {
         if object["kind"] != json!(resource.kind) {
             let detail = format!("must be {}", resource.kind);
             faults.push(Invalid::value("kind", &object["kind"], &detail));
@@ -424,6 +415,6 @@ impl Custom {
             | Part::Resize
             | Part::Binding => gantry_schema::validate(&self.schema, object, old),
         });
-        faults
+        self.rules.ask_after(&self.schema, object, old, faults)
     }
 }
