@@ -34,7 +34,8 @@ pub(crate) fn answer(
         Route::Health { probe, check } => Ok(health(api, probe, check.as_deref(), &query)),
         Route::Version => Ok(answer::document(StatusCode::OK, style, &version(api))),
         Route::Metrics => Ok(answer::no_page()),
-        // Every client that asks for it goes on without it.
+        // Clients read version 3. kubectl asks for this to check kinds that cannot be patched, and
+        // says how to go on without.
         Route::OpenapiV2 => Ok(answer::no_page()),
         Route::OpenapiIndex => Ok(openapi::index(api)),
         Route::Openapi(path) => openapi::document(api, path, &query),
