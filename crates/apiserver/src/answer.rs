@@ -39,6 +39,9 @@ impl Style {
     }
 
     /// Writes a document.
+    ///
+    /// # Panics
+    /// Never: JSON trees can always be written.
     #[must_use]
     pub fn write(self, document: &Value) -> Bytes {
         match self.encoding {

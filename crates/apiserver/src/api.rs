@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use gantry_process::clock::Clock;
+use gantry_process::metrics::Metrics;
 use gantry_store::Store;
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
@@ -60,6 +61,8 @@ pub struct Settings {
     pub address: String,
     /// The version of this program, for `/version`.
     pub version: String,
+    /// What is measured.
+    pub metrics: Metrics,
     /// The authority that signed the server's certificate, in PEM; namespaces get a copy.
     pub authority: String,
 }
@@ -76,7 +79,6 @@ pub(crate) struct Ask {
     pub(crate) format: Format,
     pub(crate) style: Style,
     pub(crate) now: Timestamp,
-    pub(crate) extensions: http::Extensions,
 }
 
 impl Ask {
@@ -157,8 +159,7 @@ impl Api {
             Lookup::NotInGroup if is_builtin(&registry, &target.group) => {
                 return Err(Refusal::unknown_resource());
             }
-            Lookup::NotInGroup => return Ok(answer::no_page()),
-            Lookup::NoGroup => return Ok(answer::no_page()),
+            Lookup::NotInGroup | Lookup::NoGroup => return Ok(answer::no_page()),
         };
         let watch = query.flag("watch").unwrap_or(false);
         let verb =
@@ -175,7 +176,6 @@ impl Api {
             style: Style { encoding: format.encoding, pretty: style.pretty },
             format,
             now: self.now(),
-            extensions: parts.extensions,
         };
         let warning = ask.resource.custom().and_then(|custom| custom.deprecation.clone());
         let style = ask.style;

@@ -7,7 +7,6 @@ use arc_swap::ArcSwap;
 use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::{Value, json};
 
-use crate::access::Caller;
 use crate::addresses::Addresses;
 use crate::api::{Api, Inner, Settings, Shelf};
 use crate::collect::Collector;
@@ -137,7 +136,6 @@ impl Api {
             part: Part::Whole,
             manager: "kube-apiserver".to_owned(),
             ownership: Ownership::ByChange,
-            caller: Caller::server(),
             dry_run: false,
             now: self.now(),
             warnings: Vec::new(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use gantry_patch::ownership::{ApplyError, Conflict, Conflicts};
+use gantry_patch::strategic::StrategicError;
 use gantry_schema::Invalid;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -315,7 +316,7 @@ impl Patch {
             PatchType::Strategic => {
                 let schema = resource.schema();
                 gantry_patch::strategic::apply(&schema, live, &self.document)
-                    .map_err(|fault| resource.strategic_refusal(&fault))
+                    .map_err(|fault| strategic_refusal(&fault))
             }
             PatchType::Apply => Ok(live.clone()),
         }
@@ -332,7 +333,7 @@ impl Patch {
         let shown = patched.to_string();
         check_kind_unchanged(write, &patched, &shown)?;
         let (mut object, unknown) =
-            resource.clean(patched).map_err(|fault| self.undecodable(&shown, fault))?;
+            resource.clean(patched).map_err(|fault| self.undecodable(&shown, &fault))?;
         let mut problems: Vec<String> =
             self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
         problems.extend(gantry_patch::unknown_patch_fields(&self.document));
@@ -362,7 +363,7 @@ impl Patch {
 
 impl Patch {
     /// The refusal of a patch that makes something else of the object.
-    fn undecodable(&self, shown: &str, fault: Refusal) -> Refusal {
+    fn undecodable(&self, shown: &str, fault: &Refusal) -> Refusal {
         let words = fault.message.split_once(": ").map_or(fault.message.as_str(), |it| it.1);
         let (shown, words) = match self.kind {
             PatchType::Strategic if words.contains("cannot unmarshal object") => {
@@ -427,6 +428,16 @@ fn check_kind_unchanged(write: &Write, patched: &Value, shown: &str) -> Result<(
     };
     let fault = Invalid::value("patch", &json!(shown), &why);
     Err(Refusal::invalid("", "", "", &[fault]))
+}
+
+fn strategic_refusal(fault: &StrategicError) -> Refusal {
+    match fault {
+        StrategicError::BadPatch(words) => {
+            Refusal::bad_request(format!("error decoding patch: {words}"))
+        }
+        StrategicError::Unprocessable(_) => Refusal::unprocessable(),
+        StrategicError::Failed(words) => Refusal::failure(words.clone()),
+    }
 }
 
 fn refused_patch(fault: gantry_patch::PatchError) -> Refusal {

@@ -1,7 +1,10 @@
 //! Removing objects: at once, after a grace period, or when nothing holds them any longer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub(crate) use gantry_kinds::behaviour::Propagation;
+use gantry_kinds::deletion;
 use gantry_schema::Invalid;
 use gantry_store::Expect;
 use http::{Response, StatusCode};
@@ -12,7 +15,8 @@ use crate::answer;
 use crate::api::{Api, Ask, Entry};
 use crate::body::Body;
 use crate::decode;
-use crate::negotiate::{self, Content};
+use crate::hooks::admit_delete;
+use crate::negotiate;
 use crate::paging::ListOptions;
 use crate::query::dry_run_list_fault;
 use crate::render::{self, Rendering};
@@ -35,17 +39,6 @@ pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
 }
 
-/// What becomes of the objects that belong to a removed one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    /// They go afterwards.
-    Background,
-    /// They go first.
-    Foreground,
-    /// They stay.
-    Orphan,
-}
-
 impl DeleteOptions {
     /// Removes in the background, if it is still this object.
     pub(crate) fn exactly(uid: &str, policy: Propagation) -> Self {
@@ -58,7 +51,6 @@ impl DeleteOptions {
             Value::Null
         } else {
             let content = negotiate::content(&ask.headers, false)?;
-            let content = if content == Content::Json { Content::Json } else { content };
             decode::tree(content, &ask.body, "DeleteOptions")?.0
         };
         Self::from_parts(ask, &body)
@@ -130,10 +122,9 @@ impl Api {
     /// `DELETE` of an object.
     pub(crate) async fn delete(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let options = DeleteOptions::read(&ask)?;
-        let mut warnings = Vec::new();
-        if options.policy.is_none() {
-            warnings.extend(ask.resource.deletion_warning());
-        }
+        let Resource { group, plural, .. } = &*ask.resource;
+        let warning = deletion::warning(group, plural, options.policy);
+        let warnings: Vec<String> = warning.into_iter().map(str::to_owned).collect();
         let deleted = self.delete_object(
             &ask.resource,
             &ask.target.namespace,
@@ -150,7 +141,6 @@ impl Api {
                 render::object(&ask, StatusCode::OK, &Rendering::Tree(&tree))?
             }
             Deleted::Gone(tree) => {
-                let Resource { group, plural, .. } = &*ask.resource;
                 let status = success(group, plural, &ask.target.name, meta(&tree, "uid"));
                 answer::document(StatusCode::OK, ask.style, &status)
             }
@@ -174,7 +164,7 @@ impl Api {
             };
             let live = resource.tree(&entry);
             check_preconditions(resource, &live, options)?;
-            self.admit_delete(resource, &live)?;
+            admit_delete(resource, &live)?;
             let marked = mark(resource, &live, options, now);
             if marked.as_ref() == Some(&live) && !goes_away(&live) {
                 return Ok(Deleted::Waiting(entry));
@@ -287,7 +277,8 @@ fn mark(
     now: Timestamp,
 ) -> Option<Value> {
     let mut marked = live.clone();
-    settle_finalizers(resource, &mut marked, options);
+    let policy = deletion::policy(live, options.policy, resource.behaviour());
+    set_finalizers(&mut marked, deletion::finalizers(live, policy));
     let grace = resource.grace(live, options.grace);
     let metadata = live["metadata"].as_object()?;
     if let Some(already) = metadata.get("deletionTimestamp").and_then(Value::as_str) {
@@ -324,38 +315,17 @@ fn mark(
     Some(marked)
 }
 
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
-
-/// The finalizers a policy asks for.
-fn settle_finalizers(resource: &Resource, object: &mut Value, options: &DeleteOptions) {
-    let present = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-    let wanted = match options.policy {
-        Some(Propagation::Foreground) => Some(FOREGROUND),
-        Some(Propagation::Orphan) => Some(ORPHAN),
-        Some(Propagation::Background) => None,
-        // Not said: what an earlier request said holds, then the kind's own way.
-        None if present.iter().any(|it| *it == ORPHAN) => Some(ORPHAN),
-        None if present.iter().any(|it| *it == FOREGROUND) => Some(FOREGROUND),
-        None if resource.orphans_by_default() => Some(ORPHAN),
-        None => None,
-    };
-    let mut finalizers: Vec<Value> =
-        present.iter().filter(|it| **it != FOREGROUND && **it != ORPHAN).cloned().collect();
-    if let Some(wanted) = wanted {
-        finalizers.push(json!(wanted));
-    }
-    let mut sorted_before: Vec<String> = present.iter().map(Value::to_string).collect();
-    let mut sorted_after: Vec<String> = finalizers.iter().map(Value::to_string).collect();
-    sorted_before.sort();
-    sorted_after.sort();
-    if sorted_before == sorted_after {
+/// Changes the finalizers if they are others; their order alone is no change.
+fn set_finalizers(object: &mut Value, wanted: Vec<String>) {
+    let present = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let present: BTreeSet<&str> = present.filter_map(Value::as_str).collect();
+    if present == wanted.iter().map(String::as_str).collect() {
         return;
     }
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
-    if finalizers.is_empty() {
+    if wanted.is_empty() {
         metadata.shift_remove("finalizers");
     } else {
-        metadata.insert("finalizers".to_owned(), Value::Array(finalizers));
+        metadata.insert("finalizers".to_owned(), json!(wanted));
     }
 }

@@ -33,10 +33,7 @@ pub(crate) fn answer(
         Route::Index => Ok(answer::document(StatusCode::OK, style, &index(api))),
         Route::Health { probe, check } => Ok(health(api, probe, check.as_deref(), &query)),
         Route::Version => Ok(answer::document(StatusCode::OK, style, &version(api))),
-        Route::Metrics => Ok(answer::no_page()),
-        // Clients read version 3. kubectl asks for this to check kinds that cannot be patched, and
-        // says how to go on without.
-        Route::OpenapiV2 => Ok(answer::no_page()),
+        Route::Metrics => metrics(api),
         Route::OpenapiIndex => Ok(openapi::index(api)),
         Route::Openapi(path) => openapi::document(api, path, &query),
         Route::CoreVersions => {
@@ -62,8 +59,16 @@ pub(crate) fn answer(
                 None => Err(Refusal::unknown_resource()),
             }
         }
-        Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
+        // Every client that asks for the second version goes on without it.
+        Route::OpenapiV2 | Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
     }
+}
+
+fn metrics(api: &Api) -> Result<Response<Body>, Refusal> {
+    let text = api.0.settings.metrics.encode();
+    let text = text.map_err(|fault| Refusal::internal(&fault.to_string()))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(answer::bytes(StatusCode::OK, kind, text.into()))
 }
 
 fn discovered(

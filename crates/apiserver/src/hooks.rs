@@ -214,16 +214,6 @@ impl Api {
         }
     }
 
-    /// Whether an object may be asked to go.
-    pub(crate) fn admit_delete(&self, resource: &Resource, live: &Value) -> Result<(), Refusal> {
-        let name = meta(live, "name");
-        if resource.space == "namespaces" && PERMANENT.contains(&name) {
-            let why = "this namespace may not be deleted";
-            return Err(Refusal::forbidden("", "namespaces", name, why));
-        }
-        Ok(())
-    }
-
     /// Gives a service the addresses and ports it asks for.
     fn allocate(
         &self,
@@ -241,7 +231,7 @@ impl Api {
                     if !dry_run && !self.0.addresses.take(address) {
                         let why = "failed to allocate IP: provided IP is already allocated or not \
                                    in the valid range";
-                        return Err(self.no_address(service, &asked, why));
+                        return Err(no_address(service, &asked, why));
                     }
                 }
                 Err(_) => {
@@ -280,11 +270,6 @@ impl Api {
         Ok(())
     }
 
-    fn no_address(&self, service: &Value, asked: &str, why: &str) -> Refusal {
-        let fault = Invalid::value("spec.clusterIPs", &json!([asked]), why);
-        Refusal::invalid("", "Service", meta(service, "name"), &[fault])
-    }
-
     /// Remembers what stored services have, when the server starts.
     pub(crate) fn remember_addresses(&self) {
         let Some(services) = resource(self, "", "v1", "services") else { return };
@@ -298,6 +283,21 @@ impl Api {
             }
         }
     }
+}
+
+/// Whether an object may be asked to go.
+pub(crate) fn admit_delete(resource: &Resource, live: &Value) -> Result<(), Refusal> {
+    let name = meta(live, "name");
+    if resource.space == "namespaces" && PERMANENT.contains(&name) {
+        let why = "this namespace may not be deleted";
+        return Err(Refusal::forbidden("", "namespaces", name, why));
+    }
+    Ok(())
+}
+
+fn no_address(service: &Value, asked: &str, why: &str) -> Refusal {
+    let fault = Invalid::value("spec.clusterIPs", &json!([asked]), why);
+    Refusal::invalid("", "Service", meta(service, "name"), &[fault])
 }
 
 fn addresses(service: &Value) -> Vec<Ipv4Addr> {

@@ -34,6 +34,7 @@ mod parts;
 mod reviews;
 mod rules;
 mod scale;
+mod views;
 mod write;
 
 mod addresses;

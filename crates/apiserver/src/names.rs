@@ -9,7 +9,7 @@ const LONGEST: usize = 63;
 
 /// A name that begins with `prefix`.
 #[must_use]
-pub fn generate(prefix: &str) -> String {
+pub(crate) fn generate(prefix: &str) -> String {
     let mut name: String = prefix.chars().take(LONGEST - ADDED).collect();
     for _ in 0..ADDED {
         name.push(char::from(LETTERS[fastrand::usize(..LETTERS.len())]));
@@ -19,7 +19,7 @@ pub fn generate(prefix: &str) -> String {
 
 /// A random identity in the form of a version 4 UUID.
 #[must_use]
-pub fn uid() -> String {
+pub(crate) fn uid() -> String {
     let bits = (fastrand::u128(..) & !(0xf000_u128 << 64) & !(0xc000_u128 << 48))
         | (0x4000_u128 << 64)
         | (0x8000_u128 << 48);

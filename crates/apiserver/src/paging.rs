@@ -12,28 +12,28 @@ use crate::status::Refusal;
 
 /// What of a collection is asked for.
 #[derive(Clone, Debug, Default)]
-pub struct ListOptions {
+pub(crate) struct ListOptions {
     /// Which labels.
-    pub labels: LabelSelector,
+    pub(crate) labels: LabelSelector,
     /// Which field values.
-    pub fields: FieldSelector,
+    pub(crate) fields: FieldSelector,
     /// At most so many; zero means all.
-    pub limit: usize,
+    pub(crate) limit: usize,
     /// Where to go on.
-    pub resume: Option<Resume>,
+    pub(crate) resume: Option<Resume>,
     /// Of which moment.
-    pub moment: Moment,
+    pub(crate) moment: Moment,
     /// A watch may be told how far it is.
-    pub bookmarks: bool,
+    pub(crate) bookmarks: bool,
     /// A watch begins with what is there: asked for, asked not to, or not said.
-    pub initial_events: Option<bool>,
+    pub(crate) initial_events: Option<bool>,
     /// A watch ends after so many seconds.
-    pub timeout_seconds: Option<u64>,
+    pub(crate) timeout_seconds: Option<u64>,
 }
 
 /// Of which moment a list is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Moment {
+pub(crate) enum Moment {
     /// As it is now.
     #[default]
     Latest,
@@ -47,11 +47,11 @@ pub enum Moment {
 
 /// Where a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resume {
+pub(crate) struct Resume {
     /// The revision of the first page; `None` goes on with what is there now.
-    pub revision: Option<u64>,
+    pub(crate) revision: Option<u64>,
     /// The last key of the page before.
-    pub after: String,
+    pub(crate) after: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,7 +69,7 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 impl Resume {
     /// The token of a page that ended with `key`, which is relative to the list's own prefix.
     #[must_use]
-    pub fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         let rv = self.revision.map_or(-1, |it| i64::try_from(it).unwrap_or(i64::MAX));
         let token = Token { v: TOKEN_VERSION.to_owned(), rv, start: format!("{}\0", self.after) };
         let text = serde_json::to_vec(&token).expect("a token has text keys");
@@ -80,7 +80,7 @@ impl Resume {
     ///
     /// # Errors
     /// 400 for what no page ever ended with. A key that tries to leave the list's prefix is one.
-    pub fn read(text: &str) -> Result<Self, Refusal> {
+    pub(crate) fn read(text: &str) -> Result<Self, Refusal> {
         let fault = |why: String| {
             let words = format!("invalid continue token: continue key is not valid: {why}");
             Err(Refusal::bad_request(words))
@@ -122,7 +122,7 @@ impl ListOptions {
     ///
     /// # Errors
     /// 400 for what cannot be read, 422 for what does not go together.
-    pub fn read(query: &Query, watch: bool) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: &Query, watch: bool) -> Result<Self, Refusal> {
         let labels = LabelSelector::read(query.text("labelSelector")).map_err(unreadable)?;
         let fields = FieldSelector::read(query.text("fieldSelector")).map_err(unreadable)?;
         let limit = query.number("limit")?.unwrap_or(0);
@@ -157,7 +157,7 @@ impl ListOptions {
 
     /// Whether some objects may be left out.
     #[must_use]
-    pub fn selects(&self) -> bool {
+    pub(crate) fn selects(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 }

@@ -61,9 +61,9 @@ impl Api {
         ask.resource.check_fields(&options.fields)?;
         let page = self.page(&ask.resource, &ask.target.namespace, options).await?;
         match ask.format.shape {
-            Shape::Object if ask.style.is_plain() => Ok(plain_list(&ask.resource, page)),
+            Shape::Object if ask.style.is_plain() => Ok(plain_list(&ask.resource, &page)),
             Shape::Object | Shape::Table(_) | Shape::Metadata(_) | Shape::MetadataList(_) => {
-                render::list(&ask, page)
+                render::list(&ask, &page)
             }
         }
     }
@@ -222,11 +222,8 @@ impl Page {
     pub(crate) fn metadata(&self) -> Map<String, Value> {
         let mut metadata = Map::new();
         metadata.insert("resourceVersion".to_owned(), json!(self.revision.to_string()));
-        match &self.resume {
-            Some(token) => {
-                metadata.insert("continue".to_owned(), json!(token));
-            }
-            None => {}
+        if let Some(token) = &self.resume {
+            metadata.insert("continue".to_owned(), json!(token));
         }
         if let Some(remaining) = self.remaining {
             metadata.insert("remainingItemCount".to_owned(), json!(remaining));
@@ -303,7 +300,7 @@ fn field_value<'a>(resource: &Resource, entry: &'a Entry, field: &str) -> Cow<'a
 }
 
 /// A list written from stored bytes, while the client reads it.
-fn plain_list(resource: &Arc<Resource>, page: Page) -> Response<Body> {
+fn plain_list(resource: &Arc<Resource>, page: &Page) -> Response<Body> {
     let opening = format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
         json!(resource.list_kind),

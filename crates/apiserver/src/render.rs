@@ -92,14 +92,14 @@ pub(crate) fn object(
                 metadata.insert("resourceVersion".to_owned(), revision);
             }
             let rows = vec![row(resource, &tree, version, include, ask.now)];
-            let table = table(resource, version, metadata, true, rows);
+            let table = table(resource, version, &metadata, true, rows);
             Ok(answer::document(status, ask.style, &table))
         }
     }
 }
 
 /// Answers with a list in a form that is not the stored bytes.
-pub(crate) fn list(ask: &Ask, page: Page) -> Result<Response<Body>, Refusal> {
+pub(crate) fn list(ask: &Ask, page: &Page) -> Result<Response<Body>, Refusal> {
     let resource = &ask.resource;
     let document = match ask.format.shape {
         Shape::Object => {
@@ -118,7 +118,7 @@ pub(crate) fn list(ask: &Ask, page: Page) -> Result<Response<Body>, Refusal> {
             let rows = page
                 .entries()
                 .map(|entry| row(resource, &resource.tree(&entry), version, include, ask.now));
-            table(resource, version, page.metadata(), true, rows.collect())
+            table(resource, version, &page.metadata(), true, rows.collect())
         }
         Shape::MetadataList(version) => {
             let items: Vec<Value> =
@@ -160,7 +160,7 @@ pub(crate) fn partial(version: &str, tree: &Value) -> Value {
 fn table(
     resource: &Resource,
     version: &str,
-    metadata: Map<String, Value>,
+    metadata: &Map<String, Value>,
     columns: bool,
     rows: Vec<Value>,
 ) -> Value {
@@ -238,7 +238,7 @@ impl Frame {
                 metadata.insert("resourceVersion".to_owned(), revision);
                 let now = self.clock.now();
                 let rows = vec![row(resource, &tree, version, self.include, now)];
-                table(resource, version, metadata, first, rows)
+                table(resource, version, &metadata, first, rows)
             }
         };
         Bytes::from(document.to_string())

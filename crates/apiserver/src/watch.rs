@@ -48,7 +48,7 @@ impl Api {
         let follower = self.follow(&ask, options).await?;
         let content_type = ask.style.content_type();
         if websocket::is_asked(&ask.headers) {
-            return websocket::answer(ask, follower);
+            return websocket::answer(&ask, follower);
         }
         let body = unfold(follower, |mut follower| async move {
             let bytes = follower.next().await?;

@@ -61,7 +61,7 @@ impl Protocol {
 }
 
 /// Answers a watch with a WebSocket.
-pub(crate) fn answer(ask: Ask, follower: Follower) -> Result<Response<Body>, Refusal> {
+pub(crate) fn answer(ask: &Ask, follower: Follower) -> Result<Response<Body>, Refusal> {
     let Some(key) = ask.headers.get(SEC_WEBSOCKET_KEY) else {
         return Err(Refusal::bad_request("the header Sec-WebSocket-Key is missing"));
     };

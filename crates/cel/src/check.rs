@@ -169,7 +169,7 @@ impl Check<'_> {
             other => (other, false),
         };
         let found = match &inner {
-            Type::Object(object) => match object.fields.get(field) {
+            Type::Object(object) => match object.field(field) {
                 Some(field) => field.ty.clone(),
                 None => self.fault(node, format!("undefined field '{field}'")),
             },

@@ -85,6 +85,8 @@ pub(crate) enum Charge {
     Fixed(u64),
     /// A walk over the first argument's text.
     Text,
+    /// A walk over the first argument's text, which the estimate knows to end with the second.
+    Affix,
     /// Two walks over the first argument's text.
     TextTwice,
     /// A walk over the first argument if it is text or bytes, else one.
@@ -102,6 +104,9 @@ pub(crate) enum Charge {
     Membership,
     /// A comparison.
     Comparison,
+    /// A comparison of values of any type; the estimate takes nothing for those that a schema
+    /// declares and that have no size.
+    Equality,
     /// A copy of both arguments if they are text or bytes; a quarter of their elements for lists,
     /// where a real server takes one, since it never copies.
     Concatenation,
@@ -131,7 +136,7 @@ pub(crate) fn price(charge: Charge, args: &[Value<'_>]) -> u64 {
         Charge::Nominal => 1,
         Charge::Joined => 0,
         Charge::Fixed(cost) => cost,
-        Charge::Text => size(0).div_ceil(10),
+        Charge::Text | Charge::Affix => size(0).div_ceil(10),
         Charge::TextTwice => size(0).saturating_mul(2).div_ceil(10),
         Charge::Conversion => match args.first() {
             Some(Value::String(_) | Value::Bytes(_)) => size(0).div_ceil(10),
@@ -144,7 +149,7 @@ pub(crate) fn price(charge: Charge, args: &[Value<'_>]) -> u64 {
             Some(Value::List(_)) => size(1),
             _ => 1,
         },
-        Charge::Comparison => match args.first() {
+        Charge::Comparison | Charge::Equality => match args.first() {
             Some(
                 Value::Quantity(_)
                 | Value::Ip(_)
@@ -302,6 +307,16 @@ impl Estimate<'_> {
         nodes.fold(0, |sum, node| sum.saturating_add(self.node(node).cost))
     }
 
+    /// Whether a node is a variable, or a part of one, that has no size.
+    fn is_declared_scalar(&self, node: &Node) -> bool {
+        let is_path = matches!(
+            node.kind,
+            Kind::Global(_) | Kind::Local(_) | Kind::Select { .. } | Kind::Index { .. }
+        );
+        let ty = self.ty(node);
+        is_path && matches!(ty, Type::Bool | Type::Int | Type::Uint | Type::Double)
+    }
+
     fn call(&self, callee: &Callee, args: &[Node], declared: u64) -> Bound {
         let bounds: Vec<Bound> = args.iter().map(|arg| self.node(arg)).collect();
         let given = bounds.iter().fold(0_u64, |sum, bound| sum.saturating_add(bound.cost));
@@ -329,6 +344,7 @@ impl Estimate<'_> {
                 answer = answer.min(size(0));
                 size(0).div_ceil(10)
             }
+            Charge::Affix => size(1).div_ceil(10),
             Charge::Conversion | Charge::Elements if is_text(0) => size(0).div_ceil(10),
             Charge::Nominal | Charge::Conversion => 1,
             Charge::TextTwice => {
@@ -350,7 +366,8 @@ impl Estimate<'_> {
                 _ if args.get(1).is_some_and(|arg| arg.constant.is_some()) => 0,
                 _ => size(1),
             },
-            Charge::Comparison => size(0).min(size(1)).div_ceil(10),
+            Charge::Equality if args.iter().any(|arg| self.is_declared_scalar(arg)) => 0,
+            Charge::Comparison | Charge::Equality => size(0).min(size(1)).div_ceil(10),
             Charge::Concatenation => {
                 answer = size(0).saturating_add(size(1));
                 if is_text(0) { answer.div_ceil(10) } else { 1 }

@@ -101,6 +101,17 @@ pub struct ObjectType {
     pub fields: BTreeMap<String, Field>,
 }
 
+impl ObjectType {
+    /// The field that an expression calls `name`: by its escaped name, or by a word that the grammar
+    /// keeps for itself and takes as the name of a field all the same.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.get(name).or_else(|| {
+            RESERVED.contains(&name).then(|| self.fields.get(&format!("__{name}__"))).flatten()
+        })
+    }
+}
+
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -225,8 +236,9 @@ impl Type {
         }
     }
 
-    /// The fewest bytes a value can take as JSON.
-    fn min_serialized(&self) -> u64 {
+    /// The fewest bytes a value can take as JSON, which bounds how many of them a request can have.
+    #[must_use]
+    pub fn min_serialized(&self) -> u64 {
         match self {
             Self::Bool | Self::Null => 4,
             Self::Timestamp => 21,

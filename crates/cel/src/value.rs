@@ -233,7 +233,7 @@ impl<'v> Map<'v> {
                 entries.get(name).map(|found| view(found, value)).transpose()
             }
             Self::Object { entries, ty } => {
-                let Some(field) = ty.fields.get(name) else { return Ok(None) };
+                let Some(field) = ty.field(name) else { return Ok(None) };
                 entries.get(&field.json).map(|found| view(found, &field.ty)).transpose()
             }
             Self::Owned(entries) => {

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use gantry_apiserver::{Api, Body, Caller, Settings};
 use gantry_process::clock::Clock;
+use gantry_process::metrics::Metrics;
 use gantry_process::tasks::Tasks;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
 use gantry_serve::pki::Pki;
@@ -53,7 +54,8 @@ pub struct Running {
 ///
 /// # Errors
 /// What is wrong with the directory, the keys, the log or the address.
-pub async fn start(plan: Plan, tasks: &mut Tasks, counters: Counters) -> anyhow::Result<Running> {
+pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::Result<Running> {
+    let counters = Counters::register(&metrics)?;
     let clock = tasks.clock().clone();
     make_private(&plan.directory)?;
     let pki = Pki::open_or_create(&plan.directory.join("pki"), &plan.names, clock.now())
@@ -72,6 +74,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, counters: Counters) -> anyhow:
     let settings = Settings {
         address: plan.address.to_string(),
         version: plan.version.to_owned(),
+        metrics,
         authority: pki.authority().to_owned(),
     };
     let api = Api::start(store.clone(), settings, tasks).await?;

@@ -150,6 +150,8 @@ pub struct Rule {
     pub reason: Option<String>,
     /// The field at fault, relative to the node, as in `.replicas`.
     pub field_path: Option<String>,
+    /// The same as faults name it, as in `replicas`; none if it leads nowhere.
+    pub field: Option<String>,
     /// Whether `oldSelf` is an optional and the rule is asked without an old value too.
     pub optional_old_self: Option<bool>,
 }

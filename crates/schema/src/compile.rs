@@ -11,6 +11,7 @@ use crate::checks::{Bound, Checks, Clause, Kind, Rule};
 use crate::format::Format;
 use crate::pattern::{Pattern, PatternError};
 use crate::props::{Additional, Items, Props};
+use crate::structural::valid_field_path;
 use crate::tree::{Builder, Field, ListType, MergeStrategy, Node, NodeId, Scalar, Schema, Shape};
 
 pub use object_meta::object_meta;
@@ -267,7 +268,7 @@ fn checks(props: Props<'_>) -> Result<Checks, CompileError> {
         any_of: clauses(props, "anyOf")?,
         one_of: clauses(props, "oneOf")?,
         not: props.schema("not").map(clause).transpose()?.map(Box::new),
-        rules: props.list("x-kubernetes-validations").iter().filter_map(rule).collect(),
+        rules: props.schemas("x-kubernetes-validations").into_iter().map(rule(props)).collect(),
         has_rules: false,
     })
 }
@@ -286,16 +287,24 @@ fn clause(props: Props<'_>) -> Result<Clause, CompileError> {
     Ok(Clause { checks: checks(props)?, fields, items })
 }
 
-/// Reads one entry of `x-kubernetes-validations`.
-pub(crate) fn rule(value: &Value) -> Option<Rule> {
-    let props = Props::of(value)?;
-    let text = |name| props.optional_text(name).map(ToOwned::to_owned).filter(|it| !it.is_empty());
-    Some(Rule {
-        rule: props.text("rule").to_owned(),
-        message: text("message"),
-        message_expression: text("messageExpression"),
-        reason: text("reason"),
-        field_path: text("fieldPath"),
-        optional_old_self: props.optional_flag("optionalOldSelf"),
-    })
+/// Reads an entry of `x-kubernetes-validations` of a schema.
+fn rule(schema: Props<'_>) -> impl Fn(Props<'_>) -> Rule {
+    move |props| {
+        let text =
+            |name| props.optional_text(name).filter(|it| !it.is_empty()).map(ToOwned::to_owned);
+        let field_path = text("fieldPath");
+        let field = field_path
+            .as_ref()
+            .and_then(|path| valid_field_path(path, schema, true).ok())
+            .map(|found| found.text);
+        Rule {
+            rule: props.text("rule").to_owned(),
+            message: text("message"),
+            message_expression: text("messageExpression"),
+            reason: text("reason"),
+            field_path,
+            field,
+            optional_old_self: props.optional_flag("optionalOldSelf"),
+        }
+    }
 }

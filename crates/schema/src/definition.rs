@@ -71,8 +71,9 @@ pub fn prepare_definition(definition: &mut Value, old: Option<&Value>) {
 /// Checks a definition that is to be created, or to replace `old`. It is expected to have its
 /// [defaults](default_definition) and its [status](prepare_definition).
 ///
-/// Of metadata only the name is looked at; the rest is the same for all kinds. Expressions of rules
-/// are not compiled here: they are asked about only if nothing else is wrong.
+/// Of metadata only the name is looked at; the rest is the same for all kinds. Rules must compile and
+/// stay below the limits of cost; those of a schema that did not change, only below that of all rules
+/// together.
 #[must_use]
 pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Invalid> {
     let mut faults = Vec::new();
@@ -82,7 +83,7 @@ pub fn validate_definition(definition: &Value, old: Option<&Value>) -> Vec<Inval
     if old.is_none() {
         name(part("metadata"), spec, &mut faults);
     }
-    self::spec(spec, &mut faults);
+    self::spec(spec, old, &mut faults);
     if let Some(old) = old {
         immutable(spec, old, &mut faults);
     }
@@ -184,7 +185,7 @@ fn name(metadata: &Map<String, Value>, spec: &Map<String, Value>, faults: &mut V
     }
 }
 
-fn spec(spec: &Map<String, Value>, faults: &mut Vec<Invalid>) {
+fn spec(spec: &Map<String, Value>, old: Option<&Value>, faults: &mut Vec<Invalid>) {
     let group = text(spec, "group");
     let wrong = dns1123_subdomain(group);
     if group.is_empty() {
@@ -206,7 +207,7 @@ fn spec(spec: &Map<String, Value>, faults: &mut Vec<Invalid>) {
         let field = "spec.preserveUnknownFields";
         faults.push(Invalid::new(field, Reason::Invalid, message.to_owned()));
     }
-    versions.validate_each(faults);
+    versions.validate_each(old, faults);
     storage(list, &versions, faults);
     let no_names = Map::new();
     let names = spec.get("names").and_then(Value::as_object).unwrap_or(&no_names);
@@ -216,7 +217,7 @@ fn spec(spec: &Map<String, Value>, faults: &mut Vec<Invalid>) {
         }
     }
     names::validate(names, "spec.names", faults);
-    versions.validate_shared(faults);
+    versions.validate_shared(old, faults);
     if let Some(conversion) = spec.get("conversion").and_then(Props::of) {
         conversion::validate(conversion, preserves, faults);
     }

@@ -9,6 +9,7 @@ mod compile;
 mod correlate;
 mod default;
 mod definition;
+mod expression;
 pub mod format;
 mod go;
 pub mod invalid;
@@ -31,6 +32,7 @@ pub use definition::{
     Condition, Names, accept_names, approval_condition, default_definition, definition_warnings,
     prepare_definition, validate_definition,
 };
+pub use expression::{Asked, Rules, cel_type};
 pub use invalid::{Invalid, Reason};
 pub use prune::{prune, prune_as_written};
 pub use read::{ReadError, go_json_error, read_json};

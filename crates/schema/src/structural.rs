@@ -8,6 +8,7 @@ mod openapi;
 use serde_json::Value;
 
 use crate::compile::compile_node;
+use crate::expression::{RuleCost, rule_faults};
 use crate::go;
 use crate::invalid::{Invalid, Reason};
 use crate::props::{Additional, Items, Props};
@@ -18,11 +19,15 @@ pub(crate) use field_path::valid_field_path;
 /// declared, defaults fit, and lists are keyed by what their elements have.
 ///
 /// `field` is where the schema stands: `spec.validation.openAPIV3Schema` if all versions of the
-/// definition share it, else `spec.versions[0].schema.openAPIV3Schema`. Rules are checked as far as
-/// they are text; whether their expressions compile, and what they cost, is asked elsewhere and only
-/// of schemas without faults.
+/// definition share it, else `spec.versions[0].schema.openAPIV3Schema`. Rules must compile and stay
+/// below the limits of cost.
 #[must_use]
 pub fn structural(schema: &Value, field: &str) -> Vec<Invalid> {
+    structural_schema(schema, field, RuleCost::Limited)
+}
+
+/// The same, with what a rule may cost.
+pub(crate) fn structural_schema(schema: &Value, field: &str, cost: RuleCost) -> Vec<Invalid> {
     let Some(props) = Props::of(schema) else { return Vec::new() };
     let mut faults = Vec::new();
     if props.flag("nullable") {
@@ -30,15 +35,24 @@ pub fn structural(schema: &Value, field: &str) -> Vec<Invalid> {
         faults.push(Invalid::forbidden(field, "nullable cannot be true at the root"));
     }
     let unusable = unusable(props);
+    let mut is_sound = false;
     if unusable.is_none() {
-        let structure = invariants::faults(props, field);
+        let mut structure = invariants::faults(props, field);
         if structure.is_empty() {
-            faults.append(&mut defaults::faults(props, field));
-        } else {
-            faults.extend(structure);
+            structure = defaults::faults(props, field);
         }
+        is_sound = structure.is_empty();
+        faults.append(&mut structure);
     }
-    faults.append(&mut openapi::faults(props, field));
+    let texts = openapi::faults(props, field);
+    // Types of expressions come from the structure: where that is wrong, there is nothing to check
+    // an expression against.
+    let mut rules = match is_sound.then(|| compile_node(props, true)) {
+        Some(Ok(schema)) => rule_faults(&schema, field, &texts, cost),
+        Some(Err(_)) | None => Vec::new(),
+    };
+    faults.extend(texts);
+    faults.append(&mut rules);
     if !faults.is_empty() {
         return faults;
     }

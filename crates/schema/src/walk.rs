@@ -59,15 +59,38 @@ pub fn rules<'object>(
     object: &'object Value,
     old: Option<&'object Value>,
 ) -> Vec<Site<'object>> {
-    let mut walk = Walk { schema, sites: Vec::new() };
     let root = schema.root();
     let pair = old.map(|old| Pair { node: root, new: object, old });
-    walk.node(root, object, old, Ratchet { current: pair, nearest: pair }, &Path::ROOT);
+    sites(schema, object, old, pair, "")
+}
+
+/// The same for a value in the field `above`, changed or not: every rule is held against it.
+pub(crate) fn rules_of_part<'object>(
+    schema: &'object Schema,
+    value: &'object Value,
+    old: Option<&'object Value>,
+    above: &'object str,
+) -> Vec<Site<'object>> {
+    sites(schema, value, old, None, above)
+}
+
+fn sites<'object>(
+    schema: &'object Schema,
+    value: &'object Value,
+    old: Option<&'object Value>,
+    pair: Option<Pair<'object>>,
+    above: &'object str,
+) -> Vec<Site<'object>> {
+    let mut walk = Walk { schema, above, sites: Vec::new() };
+    let ratchet = Ratchet { current: pair, nearest: pair };
+    walk.node(schema.root(), value, old, ratchet, &Path::ROOT);
     walk.sites
 }
 
 struct Walk<'object> {
     schema: &'object Schema,
+    /// The field the value stands in; empty if it is an object by itself.
+    above: &'object str,
     sites: Vec<Site<'object>>,
 }
 
@@ -107,7 +130,10 @@ impl<'object> Walk<'object> {
         let shape = &schema.node(id).shape;
         if !checks.rules.is_empty() {
             self.sites.push(Site {
-                field: path.in_cause(),
+                field: match self.above {
+                    "" => path.in_cause(),
+                    above => path.in_cause_under(above),
+                },
                 node: id,
                 rules: &checks.rules,
                 is_object: path.is_root() || matches!(shape, Shape::Struct { embedded: true, .. }),

@@ -145,7 +145,7 @@ impl Parser {
                     }
                 }
                 Token::End => break,
-                other => {
+                other @ Token::Sign(_) => {
                     let found = other.text();
                     return Err(format!(
                         "found '{found}', expected: !, identifier, or 'end of string'"
@@ -199,7 +199,9 @@ impl Parser {
         match self.look() {
             Token::End | Token::Sign(",") => Ok(String::new()),
             Token::Word(_) => Ok(self.take().text().to_owned()),
-            other => Err(format!("found '{}', expected: identifier", other.text())),
+            other @ Token::Sign(_) => {
+                Err(format!("found '{}', expected: identifier", other.text()))
+            }
         }
     }
 

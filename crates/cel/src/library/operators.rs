@@ -35,8 +35,8 @@ const ORDERED: &[&str] = &[
 const NUMERIC: &[&str] = &["(int,int) int", "(uint,uint) uint", "(double,double) double"];
 
 pub(super) const FUNCTIONS: &[Entry] = &[
-    Entry { name: "_==_", signatures: &["(A,A) bool"], charge: Charge::Comparison, run: equals },
-    Entry { name: "_!=_", signatures: &["(A,A) bool"], charge: Charge::Comparison, run: differs },
+    Entry { name: "_==_", signatures: &["(A,A) bool"], charge: Charge::Equality, run: equals },
+    Entry { name: "_!=_", signatures: &["(A,A) bool"], charge: Charge::Equality, run: differs },
     Entry { name: "_<_", signatures: ORDERED, charge: Charge::Comparison, run: less },
     Entry { name: "_<=_", signatures: ORDERED, charge: Charge::Comparison, run: less_or_equal },
     Entry { name: "_>_", signatures: ORDERED, charge: Charge::Comparison, run: greater },

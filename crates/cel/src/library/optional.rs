@@ -133,6 +133,8 @@ fn or_value<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
     match args {
         [Value::Optional(Some(inner)), _] => Ok((**inner).clone()),
         [Value::Optional(None), other] => Ok(other.clone()),
+        // What is no optional is there.
+        [value, _] => Ok(value.clone()),
         _ => no_overload(),
     }
 }

@@ -10,13 +10,13 @@ pub(super) const FUNCTIONS: &[Entry] = &[
     Entry {
         name: "startsWith",
         signatures: &["string.(string) bool"],
-        charge: Charge::Text,
+        charge: Charge::Affix,
         run: starts_with,
     },
     Entry {
         name: "endsWith",
         signatures: &["string.(string) bool"],
-        charge: Charge::Text,
+        charge: Charge::Affix,
         run: ends_with,
     },
     Entry {

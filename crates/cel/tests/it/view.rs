@@ -75,6 +75,7 @@ fn fields_have_escaped_names_and_undeclared_ones_are_not_there() {
     let table = [
         ("self.node__dash__port", Ok(json!(1))),
         ("self.__namespace__", Ok(json!("x"))),
+        ("self.namespace", Ok(json!("x"))),
         ("self.a__underscores__b", Ok(json!(2))),
         ("has(self.node__dash__port)", Ok(json!(true))),
     ];
@@ -203,6 +204,7 @@ fn policies_reach_into_objects_of_no_known_type() {
         ("request.userInfo.username.matches('^system:serviceaccount:[a-z]+:name$')", json!(true)),
         ("oldObject.metadata.?labels['k'].orValue('')", json!("")),
         ("object.metadata.?labels['k'].orValue('')", json!("v")),
+        ("dyn('v').orValue('none')", json!("v")),
         ("object.metadata.?labels[?'q'].orValue('none')", json!("none")),
         ("has(oldObject.metadata.labels) && oldObject.metadata.labels.k == 'v'", json!(false)),
         ("object.metadata.labels.all(k, v, k.size() == v.size())", json!(true)),

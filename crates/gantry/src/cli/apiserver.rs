@@ -86,9 +86,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let plan = plan(arguments, scratch.as_ref())?;
     let kubeconfig = plan.kubeconfig.clone();
     let ephemeral = plan.ephemeral;
-    let serve_counters = gantry_serve::counters::Counters::register(&metrics)?;
-    let Running { store, address, recovery, .. } =
-        server::start(plan, &mut tasks, serve_counters).await?;
+    let Running { store, address, recovery, .. } = server::start(plan, &mut tasks, metrics).await?;
     report_recovery(&recovery, output);
     output.result(format_args!("listening on https://{address}"))?;
     output.note(format_args!("kubeconfig: {}", kubeconfig.display()));

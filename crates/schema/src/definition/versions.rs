@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 use super::dump;
+use crate::expression::RuleCost;
 use crate::go;
 use crate::invalid::{Invalid, Reason};
 use crate::metadata::invalid;
 use crate::names::dns1035_label;
 use crate::props::Props;
-use crate::structural::{parts, structural, unusable, valid_field_path};
+use crate::structural::{parts, structural_schema, unusable, valid_field_path};
 
 /// The most fields of one version that may select.
 const SELECTABLE: usize = 8;
@@ -60,7 +61,7 @@ impl<'spec> Versions<'spec> {
     }
 
     /// Checks what versions have of their own.
-    pub(super) fn validate_each(&self, faults: &mut Vec<Invalid>) {
+    pub(super) fn validate_each(&self, old: Option<&Value>, faults: &mut Vec<Invalid>) {
         for (index, version) in self.list.iter().enumerate() {
             let field = format!("spec.versions[{index}]");
             let name = version.text("name");
@@ -71,18 +72,20 @@ impl<'spec> Versions<'spec> {
             deprecation(*version, &format!("{field}.deprecationWarning"), faults);
             if !self.share("schema") {
                 let field = format!("{field}.schema.openAPIV3Schema");
-                validate_schema(*version, &field, has_status(*version), faults);
+                let has_status = has_status(*version);
+                validate_schema(*version, &field, has_status, cost(*version, old), faults);
             }
             self.validate_parts(*version, &field, false, faults);
         }
     }
 
     /// Checks what all versions share.
-    pub(super) fn validate_shared(&self, faults: &mut Vec<Invalid>) {
+    pub(super) fn validate_shared(&self, old: Option<&Value>, faults: &mut Vec<Invalid>) {
         let Some(first) = self.list.first() else { return };
         if self.share("schema") {
             let has_status = self.list.iter().any(|version| has_status(*version));
-            validate_schema(*first, "spec.validation.openAPIV3Schema", has_status, faults);
+            let field = "spec.validation.openAPIV3Schema";
+            validate_schema(*first, field, has_status, cost(*first, old), faults);
         }
         self.validate_parts(*first, "spec", true, faults);
     }
@@ -118,12 +121,29 @@ fn has_status(version: Props<'_>) -> bool {
     version.schema("subresources").is_some_and(|it| it.get("status").is_some())
 }
 
-fn validate_schema(version: Props<'_>, field: &str, has_status: bool, faults: &mut Vec<Invalid>) {
+/// What a rule of a version may cost: the schema of a version that did not change was accepted with
+/// the rules it has, by this server or another.
+fn cost(version: Props<'_>, old: Option<&Value>) -> RuleCost {
+    let versions = old.and_then(|old| old.pointer("/spec/versions")?.as_array());
+    let mut versions = versions.into_iter().flatten().filter_map(Props::of);
+    let is_unchanged = versions
+        .find(|old| old.text("name") == version.text("name"))
+        .is_some_and(|old| schema(old) == schema(version));
+    if is_unchanged { RuleCost::Accepted } else { RuleCost::Limited }
+}
+
+fn validate_schema(
+    version: Props<'_>,
+    field: &str,
+    has_status: bool,
+    cost: RuleCost,
+    faults: &mut Vec<Invalid>,
+) {
     let Some(schema) = schema(version) else { return };
     if has_status {
         faults.extend(Props::of(schema).and_then(|props| beside_status(props, field)));
     }
-    faults.append(&mut structural(schema, field));
+    faults.append(&mut structural_schema(schema, field, cost));
 }
 
 /// What may stand at the root beside a status that is written on its own: nothing that would have to

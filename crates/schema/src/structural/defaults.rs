@@ -1,20 +1,26 @@
 //! Whether defaults are values of the fields they are for.
 
+use std::ops::ControlFlow;
+
+use gantry_cel::Budget;
 use serde_json::{Map, Value, json};
 
 use super::invalid;
 use crate::compile::compile_node;
+use crate::expression::Rules;
 use crate::go;
 use crate::invalid::{Invalid, Reason};
 use crate::props::Props;
 use crate::prune::prune_part;
 use crate::validate::{validate_embedded_part, validate_embedded_resource, validate_part};
+use crate::walk::has_rules;
 
 /// The faults in the defaults of a structural schema.
 pub(super) fn faults(props: Props<'_>, field: &str) -> Vec<Invalid> {
-    let mut faults = Vec::new();
-    node(props, field, &Around::Object { is_root: true }, &mut faults);
-    faults
+    let mut check = Check { faults: Vec::new(), budget: Budget::default() };
+    // A default that uses up what rules may cost is the last one that is looked at.
+    let _ = check.node(props, field, &Around::Object { is_root: true });
+    check.faults
 }
 
 /// What is around a node.
@@ -41,50 +47,66 @@ impl Around {
     }
 }
 
-fn node(props: Props<'_>, field: &str, around: &Around, faults: &mut Vec<Invalid>) {
-    let is_root = matches!(around, Around::Object { is_root: true });
-    let is_resource = is_root || props.is_embedded();
-    let around = if is_resource { &Around::Object { is_root } } else { around };
-    if let Some(default) = props.default_value() {
-        check(props, default, &format!("{field}.default"), around, faults);
-    }
-    if let Some(item) = props.item() {
-        node(item, &format!("{field}.items"), &around.part(Step::Item), faults);
-    }
-    for (name, schema) in props.properties() {
-        let around = match name {
-            "metadata" | "apiVersion" | "kind" if is_resource => {
-                Around::Metadata(vec![Step::Field(name.to_owned())])
-            }
-            _ => around.part(Step::Field(name.to_owned())),
-        };
-        node(schema, &format!("{field}.properties[{name}]"), &around, faults);
-    }
+struct Check {
+    faults: Vec<Invalid>,
+    /// What the rules about all defaults may still cost.
+    budget: Budget,
 }
 
-fn check(
-    props: Props<'_>,
-    default: &Value,
-    field: &str,
-    around: &Around,
-    faults: &mut Vec<Invalid>,
-) {
-    // Patterns were looked at with the structure, so that this does not fail.
-    let Ok(schema) = compile_node(props, false) else { return };
-    let mut found = match around {
-        Around::Metadata(steps) => in_metadata(default, steps, field),
-        Around::Object { .. } => {
-            let mut pruned = default.clone();
-            if prune_part(&schema, &mut pruned) {
-                faults.push(invalid(field.to_owned(), default, "must not have unknown fields"));
-            }
-            validate_embedded_part(&schema, default, field)
+impl Check {
+    fn node(&mut self, props: Props<'_>, field: &str, around: &Around) -> ControlFlow<()> {
+        let is_root = matches!(around, Around::Object { is_root: true });
+        let is_resource = is_root || props.is_embedded();
+        let around = if is_resource { &Around::Object { is_root } } else { around };
+        if let Some(default) = props.default_value() {
+            self.value(props, default, &format!("{field}.default"), around)?;
         }
-    };
-    if found.is_empty() {
-        found = validate_part(&schema, schema.root(), default, None, field);
+        if let Some(item) = props.item() {
+            self.node(item, &format!("{field}.items"), &around.part(Step::Item))?;
+        }
+        for (name, schema) in props.properties() {
+            let around = match name {
+                "metadata" | "apiVersion" | "kind" if is_resource => {
+                    Around::Metadata(vec![Step::Field(name.to_owned())])
+                }
+                _ => around.part(Step::Field(name.to_owned())),
+            };
+            self.node(schema, &format!("{field}.properties[{name}]"), &around)?;
+        }
+        ControlFlow::Continue(())
     }
-    faults.append(&mut found);
+
+    fn value(
+        &mut self,
+        props: Props<'_>,
+        default: &Value,
+        field: &str,
+        around: &Around,
+    ) -> ControlFlow<()> {
+        // Patterns were looked at with the structure, so that this does not fail.
+        let Ok(schema) = compile_node(props, false) else { return ControlFlow::Continue(()) };
+        let mut found = match around {
+            Around::Metadata(steps) => in_metadata(default, steps, field),
+            Around::Object { .. } => {
+                let mut pruned = default.clone();
+                if prune_part(&schema, &mut pruned) {
+                    let detail = "must not have unknown fields";
+                    self.faults.push(invalid(field.to_owned(), default, detail));
+                }
+                validate_embedded_part(&schema, default, field)
+            }
+        };
+        if found.is_empty() {
+            found = validate_part(&schema, schema.root(), default, None, field);
+        }
+        if found.is_empty() && has_rules(&schema) {
+            let is_object = matches!(around, Around::Object { is_root: true });
+            let rules = Rules::compile_part(&schema, is_object);
+            return rules.ask_default(&schema, default, field, &mut self.budget, &mut self.faults);
+        }
+        self.faults.append(&mut found);
+        ControlFlow::Continue(())
+    }
 }
 
 /// Checks a default inside metadata by the object that it would make.
