@@ -52,5 +52,6 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 --only create')
 	@scripts/check-tools
 	@testbed/build
-	cargo run --release --package gantry-bench -- --json "$(CARGO_TARGET_DIR)/bench.json" $(ARGS)
+	cargo build --release --package gantry --package gantry-bench
+	"$(CARGO_TARGET_DIR)/release/bench" --json "$(CARGO_TARGET_DIR)/bench.json" $(ARGS)
 	@echo "all figures: $(CARGO_TARGET_DIR)/bench.json"

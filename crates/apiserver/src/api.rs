@@ -165,6 +165,14 @@ impl Api {
         let verb =
             Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
+        if let Some(custom) = resource.custom().filter(|custom| custom.needs_webhook) {
+            let stored = &custom.storage_version;
+            let (version, kind) = (resource.api_version(), &resource.kind);
+            return Err(Refusal::failure(format!(
+                "conversion webhook for {version}, Kind={kind} failed: this server does not call \
+                 conversion webhooks; use {stored}, which is stored"
+            )));
+        }
         let format = negotiate::format(&parts.headers)?;
         let ask = Ask {
             resource,

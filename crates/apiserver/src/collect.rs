@@ -71,6 +71,18 @@ impl Collector {
         self.wake.notify_one();
     }
 
+    /// Whether an object may concern the collector: it has owners, had some, or is going.
+    pub(crate) fn concerns(&self, space: &str, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        if metadata["ownerReferences"].is_array() || metadata["deletionTimestamp"].is_string() {
+            return true;
+        }
+        let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let place = Place { space: space.to_owned(), namespace, name };
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).owners.contains_key(&place)
+    }
+
     /// Takes note that an object is gone: what belonged to it, and what waited for it, is looked at.
     pub(crate) fn gone(&self, space: &str, metadata: &Metadata) {
         let place = Place {
@@ -170,7 +182,8 @@ impl Api {
         let snapshot = self.0.store.snapshot();
         for space in registry.spaces().keys() {
             for entry in snapshot.space(space).iter() {
-                self.0.collector.note(space, entry.extra.metadata(&entry.value));
+                // Not kept with the entry: nobody may ever ask for it again.
+                self.0.collector.note(space, &Metadata::read(&entry.value));
             }
         }
     }

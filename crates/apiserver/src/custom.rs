@@ -42,8 +42,9 @@ pub struct Custom {
     pub deprecation: Option<String>,
     /// The definition is going, so nothing new is taken.
     pub terminating: bool,
-    /// Objects are converted by someone else.
-    pub converts_by_webhook: bool,
+    /// Objects of other versions than the stored one are converted by a webhook, which this server
+    /// does not call.
+    pub needs_webhook: bool,
 }
 
 /// Where a custom kind keeps its size.
@@ -141,7 +142,8 @@ pub fn resources(
             selectable: list(&version["selectableFields"], "jsonPath"),
             deprecation: deprecation(version, &group, &name, &kind),
             terminating,
-            converts_by_webhook: spec["conversion"]["strategy"] == "Webhook",
+            needs_webhook: spec["conversion"]["strategy"] == "Webhook"
+                && version["name"] != stored["name"],
         };
         resources.push(Arc::new(Resource {
             space: format!("{}.{group}", text(&names["plural"])),

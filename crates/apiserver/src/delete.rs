@@ -180,7 +180,7 @@ impl Api {
                     let put = self.put(resource, key, expect, &stored).await?;
                     match put {
                         Some(entry) => {
-                            self.after_mark(resource, &entry);
+                            self.after_mark(resource, &marked);
                             Some(Deleted::Waiting(entry))
                         }
                         None => None,

@@ -13,6 +13,7 @@ use crate::parts::resource;
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
+use crate::stored::Metadata;
 use crate::write::{Write, meta};
 
 /// Namespaces that always exist.
@@ -148,9 +149,10 @@ impl Api {
     pub(crate) async fn after_create(
         &self,
         write: &Write,
+        object: &Value,
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
-        self.noted(&write.resource, &entry);
+        self.noted(&write.resource, object);
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
@@ -162,12 +164,12 @@ impl Api {
         &self,
         write: &Write,
         live: &Value,
+        new: &Value,
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
-        self.noted(&write.resource, &entry);
+        self.noted(&write.resource, new);
         if write.resource.space == "services" {
-            let new = write.resource.tree(&entry);
-            let kept = (addresses(&new), ports(&new));
+            let kept = (addresses(new), ports(new));
             let gone: Vec<Ipv4Addr> =
                 addresses(live).into_iter().filter(|it| !kept.0.contains(it)).collect();
             let closed: Vec<u16> =
@@ -185,17 +187,20 @@ impl Api {
         self.settle_definitions(object["spec"]["group"].as_str().unwrap_or_default()).await
     }
 
-    fn noted(&self, resource: &Resource, entry: &Arc<Entry>) {
-        let metadata = entry.extra.metadata(&entry.value);
-        self.0.collector.note(&resource.space, metadata);
+    fn noted(&self, resource: &Resource, object: &Value) {
+        if !self.0.collector.concerns(&resource.space, object) {
+            return;
+        }
+        let metadata = Metadata::of(object);
+        self.0.collector.note(&resource.space, &metadata);
         if metadata.deletion_timestamp.is_some() {
             self.0.janitor.wake();
         }
     }
 
     /// What follows the mark that an object should go.
-    pub(crate) fn after_mark(&self, resource: &Resource, entry: &Arc<Entry>) {
-        self.noted(resource, entry);
+    pub(crate) fn after_mark(&self, resource: &Resource, object: &Value) {
+        self.noted(resource, object);
         if resource.space == definitions::SPACE {
             self.0.definitions.refresh(self);
         }

@@ -109,7 +109,8 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
 /// What is known about a stored object without reading all of it, found out on first use.
 #[derive(Debug, Default)]
 pub struct Known {
-    metadata: OnceLock<Metadata>,
+    // Boxed: most objects are never asked, and there are many.
+    metadata: OnceLock<Box<Metadata>>,
     fields: OnceLock<BTreeMap<String, String>>,
     fresh: OnceLock<(u64, Bytes)>,
 }
@@ -150,6 +151,21 @@ pub struct Owner {
     pub block_owner_deletion: bool,
 }
 
+impl Metadata {
+    /// Reads the metadata of an object.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Self {
+        let head: Head = serde_json::from_slice(bytes).unwrap_or_default();
+        head.metadata
+    }
+
+    /// The metadata of an object that is at hand as a tree.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self::deserialize(&object["metadata"]).unwrap_or_default()
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Head {
@@ -159,10 +175,7 @@ struct Head {
 impl Known {
     /// The metadata of the object with these bytes.
     pub fn metadata(&self, bytes: &[u8]) -> &Metadata {
-        self.metadata.get_or_init(|| {
-            let head: Head = serde_json::from_slice(bytes).unwrap_or_default();
-            head.metadata
-        })
+        self.metadata.get_or_init(|| Box::new(Metadata::read(bytes)))
     }
 
     /// The values of selectable fields, made by `read` on first use.

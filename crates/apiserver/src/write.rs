@@ -133,7 +133,7 @@ impl Api {
                 let stored = resource.to_storage(&object);
                 match self.put(&resource, key, Expect::Absent, &stored).await? {
                     Some(entry) => {
-                        let entry = self.after_create(write, entry).await?;
+                        let entry = self.after_create(write, &object, entry).await?;
                         return Ok(Written::Stored(entry));
                     }
                     None => self.forget_create(write, &object),
@@ -250,7 +250,7 @@ impl Api {
                 let put = self.put(&resource, key, expect, &stored).await?;
                 match put {
                     Some(entry) => {
-                        let entry = self.after_update(write, &live, entry).await?;
+                        let entry = self.after_update(write, &live, &new, entry).await?;
                         Some(Written::Stored(entry))
                     }
                     None => None,

@@ -21,6 +21,7 @@ use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, OnLoss, Tasks};
 use gantry_testkit::cluster::RealCluster;
+use gantry_testkit::embedded;
 use gantry_testkit::http::{Client, Protocol, Target};
 use tokio_util::sync::CancellationToken;
 
@@ -95,12 +96,27 @@ async fn main() -> anyhow::Result<()> {
     measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
     drop(cluster);
 
+    let began = clock.moment();
+    let server = embedded::Plan::new(beside_this_program("gantry")?).start(&clock).await?;
+    let subject =
+        Subject { name: "gantry", target: server.target().clone(), pids: vec![server.pid()] };
+    measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
+    drop(server);
+
     io::stdout().lock().write_all(report::table(&figures).as_bytes())?;
     if let Some(path) = &arguments.json {
         fs::write(path, serde_json::to_string_pretty(&figures)? + "\n")
             .with_context(|| format!("could not write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// A program that was built together with this one.
+fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("could not find this program")?;
+    let path = own.with_file_name(name);
+    anyhow::ensure!(path.exists(), "{} is missing; `make bench` builds it", path.display());
+    Ok(path)
 }
 
 /// Takes every figure of one server.

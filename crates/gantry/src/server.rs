@@ -66,6 +66,8 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     };
     let mut options = gantry_store::Options::new(durability);
     options.damage = plan.damage;
+    // Small enough that a new server is there at once, large enough for every object.
+    options.segment_bytes = 16 << 20;
     let opening = tokio::task::spawn_blocking(move || Store::open(&options));
     let (store, recovery) = opening
         .await
