@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gantry_kinds::print::CustomColumns;
 use gantry_schema::Schema;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
@@ -45,6 +46,8 @@ pub struct Custom {
     pub terminating: bool,
     /// Objects are converted by someone else.
     pub converts_by_webhook: bool,
+    /// Cancelled when the kind is no longer served like this: whoever watches it has to begin anew.
+    pub ended: CancellationToken,
 }
 
 /// Where a custom kind keeps its size.
@@ -100,6 +103,7 @@ pub fn resources(
     definition: &Value,
     since: u64,
     epoch: u64,
+    ended: &CancellationToken,
 ) -> Result<Vec<Arc<Resource>>, DefinitionError> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
@@ -131,6 +135,7 @@ pub fn resources(
             storage: Arc::clone(&storage),
             siblings: Arc::clone(&siblings),
             since,
+            ended: ended.clone(),
             storage_version: storage_version.clone(),
             columns: columns(version),
             has_status: parts.get("status").is_some(),
