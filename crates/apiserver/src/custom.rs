@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_kinds::print::CustomColumns;
-use gantry_schema::{Rules, Schema};
+use gantry_schema::Schema;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
+use crate::rules::Rules;
 use crate::scale;
 
 /// One served version of a custom kind.
@@ -42,9 +44,10 @@ pub struct Custom {
     pub deprecation: Option<String>,
     /// The definition is going, so nothing new is taken.
     pub terminating: bool,
-    /// Objects of other versions than the stored one are converted by a webhook, which this server
-    /// does not call.
-    pub needs_webhook: bool,
+    /// Objects are converted by someone else.
+    pub converts_by_webhook: bool,
+    /// Cancelled when the kind is no longer served like this: whoever watches it has to begin anew.
+    pub ended: CancellationToken,
 }
 
 /// Where a custom kind keeps its size.
@@ -100,6 +103,7 @@ pub fn resources(
     definition: &Value,
     since: u64,
     epoch: u64,
+    ended: &CancellationToken,
 ) -> Result<Vec<Arc<Resource>>, DefinitionError> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
@@ -131,6 +135,7 @@ pub fn resources(
             storage: Arc::clone(&storage),
             siblings: Arc::clone(&siblings),
             since,
+            ended: ended.clone(),
             storage_version: storage_version.clone(),
             columns: columns(version),
             has_status: parts.get("status").is_some(),
@@ -142,8 +147,7 @@ pub fn resources(
             selectable: list(&version["selectableFields"], "jsonPath"),
             deprecation: deprecation(version, &group, &name, &kind),
             terminating,
-            needs_webhook: spec["conversion"]["strategy"] == "Webhook"
-                && version["name"] != stored["name"],
+            converts_by_webhook: spec["conversion"]["strategy"] == "Webhook",
         };
         resources.push(Arc::new(Resource {
             space: format!("{}.{group}", text(&names["plural"])),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gantry_openapi::Documents;
 use gantry_store::Expect;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Entry};
 use crate::janitor::keep_transition;
@@ -46,6 +47,16 @@ struct Made {
     revision: u64,
     definition: Arc<Value>,
     resources: Vec<Arc<Resource>>,
+    /// Ends the watches of its kind.
+    ended: CancellationToken,
+}
+
+impl Made {
+    /// Whether a new state of the definition is for clients the same kind as before.
+    fn serves_like(&self, object: &Value) -> bool {
+        let same = |part: &str| self.definition.pointer(part) == object.pointer(part);
+        same("/spec") && same("/status/acceptedNames") && same("/metadata/uid")
+    }
 }
 
 impl Definitions {
@@ -66,26 +77,39 @@ impl Definitions {
         for entry in space.iter() {
             let name = String::from_utf8_lossy(&entry.key).into_owned();
             let revision = entry.revision.get();
-            if let Some(before) =
-                known.made.remove(&name).filter(|before| before.revision == revision)
-            {
-                made.insert(name, before);
-                continue;
-            }
-            let object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            let mut ended = CancellationToken::new();
+            let object: Value = match known.made.remove(&name) {
+                Some(before) if before.revision == revision => {
+                    made.insert(name, before);
+                    continue;
+                }
+                before => {
+                    let object = serde_json::from_slice(&entry.value).unwrap_or_default();
+                    match before {
+                        Some(before) if before.serves_like(&object) => ended = before.ended,
+                        Some(before) => before.ended.cancel(),
+                        None => {}
+                    }
+                    object
+                }
+            };
             // Each version has an epoch of its own.
             let versions = object["spec"]["versions"].as_array().map_or(0, Vec::len);
             let epoch = known.epoch;
             known.epoch += u64::try_from(versions).unwrap_or(0) + 1;
             let resources = if is_established(&object) {
-                custom::resources(&object, entry.created.get(), epoch).unwrap_or_else(|error| {
+                let made = custom::resources(&object, entry.created.get(), epoch, &ended);
+                made.unwrap_or_else(|error| {
                     tracing::error!(definition = name, %error, "a definition is not served");
                     Vec::new()
                 })
             } else {
                 Vec::new()
             };
-            made.insert(name, Made { revision, definition: Arc::new(object), resources });
+            made.insert(name, Made { revision, definition: Arc::new(object), resources, ended });
+        }
+        for gone in known.made.values() {
+            gone.ended.cancel();
         }
         known.made = made;
         let custom: Vec<Arc<Resource>> =

@@ -75,6 +75,7 @@ impl Api {
             source: Source::Ended,
             clock: self.0.clock.clone(),
             stop: self.0.stop.clone(),
+            ended: ask.resource.custom().map(|it| it.ended.clone()).unwrap_or_default(),
             next_bookmark: first_bookmark(start, end),
             last_revision: 0,
             end,
@@ -144,6 +145,8 @@ pub(crate) struct Follower {
     source: Source,
     clock: Clock,
     stop: CancellationToken,
+    /// The kind is no longer what it was when the watch began.
+    ended: CancellationToken,
     next_bookmark: Deadline,
     /// The newest revision the client knows of.
     last_revision: u64,
@@ -186,11 +189,14 @@ impl Follower {
                 }
                 Source::Ended => return None,
             };
-            // Each branch may be dropped: waiting takes nothing from the window.
+            // Each branch may be dropped: waiting takes nothing from the window. The last is looked
+            // at last: what became of the objects of a kind is told before its watch ends.
             let batch = tokio::select! {
+                biased;
                 () = self.stop.cancelled() => return None,
                 () = self.clock.sleep_until(deadline) => None,
                 batch = watch.next(BATCH) => Some(batch),
+                () = self.ended.cancelled() => return None,
             };
             match batch {
                 Some(Ok(events)) => {

@@ -46,8 +46,10 @@ pub(crate) enum Written {
     Gone(Value),
 }
 
-/// Tries of a change that others overtake, before the caller is told.
-const TRIES: usize = 16;
+/// Tries of a change that others overtake, before the caller is told. A lost try means that somebody
+/// else's change went through, so a caller who names no revision sees a refusal only after being
+/// overtaken this often.
+const TRIES: usize = 1_000;
 /// Names tried for a prefix.
 const NAMES: usize = 8;
 
@@ -222,7 +224,9 @@ impl Api {
             };
             let live = resource.tree(&entry);
             let Changed { object: mut new, warnings } = make(self, write, &live)?;
-            let demanded = check_revision(write, &live, &new)?;
+            // A caller who named a revision that is now overtaken is refused here the next time
+            // round; a patch that named none has taken over the one it was applied to.
+            check_revision(write, &live, &new)?;
             carry_over(&live, &mut new);
             self.prepare_update(write, &live, &mut new)?;
             let new = resource.normal(new);
@@ -258,9 +262,6 @@ impl Api {
             };
             if let Some(written) = outcome {
                 return Ok(written);
-            }
-            if demanded {
-                break;
             }
             write.warnings.clear();
         }
@@ -324,12 +325,12 @@ fn fill_system_fields(write: &Write, object: &mut Value) {
     metadata.insert("creationTimestamp".to_owned(), json!(write.stamp()));
 }
 
-/// Whether the caller named a revision; refused if it is not the current one.
-fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<bool, Refusal> {
+/// Refuses a change that names another revision than the current one.
+fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<(), Refusal> {
     let (current, named) = (meta(live, "resourceVersion"), meta(new, "resourceVersion"));
     if named.is_empty() || named == "0" {
         if write.resource.may_update_blindly() {
-            return Ok(false);
+            return Ok(());
         }
         let fault = gantry_schema::Invalid::value(
             "metadata.resourceVersion",
@@ -343,7 +344,7 @@ fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<bool, Refu
         let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(named));
         return Err(Refusal::failure(words));
     }
-    if named == current { Ok(true) } else { Err(write.refusal(Refusal::modified, &write.name)) }
+    if named == current { Ok(()) } else { Err(write.refusal(Refusal::modified, &write.name)) }
 }
 
 /// What an update cannot change, or need not say.
