@@ -38,7 +38,7 @@ impl Style {
         }
     }
 
-    /// Writes a document.
+    /// Writes a document: in one line with its end, or in many without, as Kubernetes does.
     ///
     /// # Panics
     /// Never: JSON trees can always be written.
@@ -46,7 +46,7 @@ impl Style {
     pub fn write(self, document: &Value) -> Bytes {
         match self.encoding {
             Encoding::Json if self.pretty => pretty(document),
-            Encoding::Json => Bytes::from(document.to_string()),
+            Encoding::Json => Bytes::from(format!("{document}\n")),
             Encoding::Yaml => {
                 let text = gantry_api::yaml::write(document);
                 Bytes::from(text.expect("trees with text keys can be written as YAML"))
@@ -60,7 +60,6 @@ fn pretty(document: &Value) -> Bytes {
     let format = serde_json::ser::PrettyFormatter::with_indent(b"  ");
     let mut writer = serde_json::Serializer::with_formatter(&mut text, format);
     document.serialize(&mut writer).expect("trees with text keys serialise");
-    text.push(b'\n');
     Bytes::from(text)
 }
 
@@ -73,6 +72,14 @@ pub fn document(status: StatusCode, style: Style, document: &Value) -> Response<
 /// An answer with bytes that are a document already.
 pub fn bytes(status: StatusCode, content_type: &'static str, bytes: Bytes) -> Response<Body> {
     with_body(status, content_type, full(bytes))
+}
+
+/// An answer with JSON that was written before, as a line.
+pub fn line(status: StatusCode, json: &[u8]) -> Response<Body> {
+    let mut line = Vec::with_capacity(json.len() + 1);
+    line.extend_from_slice(json);
+    line.push(b'\n');
+    bytes(status, "application/json", line.into())
 }
 
 /// An answer with any body.

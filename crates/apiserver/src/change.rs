@@ -365,14 +365,48 @@ impl Patch {
     /// The refusal of a patch that makes something else of the object.
     fn undecodable(&self, shown: &str, fault: &Refusal) -> Refusal {
         let words = fault.message.split_once(": ").map_or(fault.message.as_str(), |it| it.1);
+        // A strategic patch is converted field by field, the others are read as text.
         let (shown, words) = match self.kind {
-            PatchType::Strategic if words.contains("cannot unmarshal object") => {
-                (go_map(&self.document), "cannot restore slice from map")
-            }
-            _ => (shown.to_owned(), words),
+            PatchType::Strategic => (go_map(&self.document), unconvertible(words)),
+            _ => (shown.to_owned(), words.to_owned()),
         };
-        let fault = Invalid::value("patch", &json!(shown), words);
+        let fault = Invalid::value("patch", &json!(shown), &words);
         Refusal::invalid("", "", "", &[fault])
+    }
+}
+
+/// What was wrong with the type of a value, in the words for a conversion instead of those for
+/// reading text.
+fn unconvertible(words: &str) -> String {
+    let mismatch = words.split_once("cannot unmarshal ").and_then(|(_, rest)| {
+        let (found, rest) = rest.split_once(" into Go ")?;
+        let (_, wanted) = rest.split_once(" of type ")?;
+        Some((found, wanted))
+    });
+    // A value read by its own type keeps the words of that type.
+    let Some((found, wanted)) = mismatch.filter(|_| !words.contains("into Go value")) else {
+        return words.to_owned();
+    };
+    let found = match found {
+        "object" => "map",
+        "array" => "slice",
+        "number" => "int64",
+        other if other.starts_with("number ") => "float64",
+        other => other,
+    };
+    let integers =
+        ["int", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"];
+    match (found, wanted) {
+        (found, list) if list.starts_with("[]") => format!("cannot restore slice from {found}"),
+        (found, map) if map.starts_with("map[") => format!("cannot restore map from {found}"),
+        ("int64", "string") => "cannot convert int64 to string".to_owned(),
+        ("float64", integer) if integers.contains(&integer) => {
+            format!("cannot convert float64 to {integer}")
+        }
+        // Only a named text has a package and yet cannot be made of a map.
+        ("map", named) if named.contains('.') => "unrecognized type: string".to_owned(),
+        (found, named) if named.contains('.') => format!("cannot restore struct from: {found}"),
+        (_, simple) => format!("unrecognized type: {simple}"),
     }
 }
 
@@ -446,5 +480,38 @@ fn refused_patch(fault: gantry_patch::PatchError) -> Refusal {
         PatchError::Decode(words) => Refusal::bad_request(words),
         PatchError::TooManyOperations(_) => Refusal::too_large(fault.to_string()),
         PatchError::Rejected(_) => Refusal::unprocessable(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unconvertible;
+
+    /// Each as a real server answered a strategic patch of a deployment.
+    #[test]
+    fn a_conversion_says_why_it_failed() {
+        let field = |found: &str, wanted: &str| {
+            format!("json: cannot unmarshal {found} into Go struct field A.b of type {wanted}")
+        };
+        let table = [
+            (field("string", "int32"), "unrecognized type: int32"),
+            (field("number 1.5", "int32"), "cannot convert float64 to int32"),
+            (field("object", "int32"), "unrecognized type: int32"),
+            (field("array", "int32"), "unrecognized type: int32"),
+            (field("string", "bool"), "unrecognized type: bool"),
+            (field("number", "bool"), "unrecognized type: bool"),
+            (field("string", "v1.PodTemplateSpec"), "cannot restore struct from: string"),
+            (field("string", "[]v1.Container"), "cannot restore slice from string"),
+            (field("object", "[]v1.Container"), "cannot restore slice from map"),
+            (field("number", "string"), "cannot convert int64 to string"),
+            (field("string", "map[string]string"), "cannot restore map from string"),
+            (
+                "json: cannot unmarshal bool into Go value of type int32".to_owned(),
+                "json: cannot unmarshal bool into Go value of type int32",
+            ),
+        ];
+        for (words, expected) in table {
+            assert_eq!(unconvertible(&words), expected, "{words}");
+        }
     }
 }

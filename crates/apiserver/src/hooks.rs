@@ -290,12 +290,21 @@ impl Api {
     }
 }
 
+const SCHEDULING: &str = "scheduling.k8s.io";
+/// The classes that every cluster has.
+const SYSTEM_PRIORITIES: [&str; 2] = ["system-node-critical", "system-cluster-critical"];
+
 /// Whether an object may be asked to go.
 pub(crate) fn admit_delete(resource: &Resource, live: &Value) -> Result<(), Refusal> {
     let name = meta(live, "name");
     if resource.space == "namespaces" && PERMANENT.contains(&name) {
         let why = "this namespace may not be deleted";
         return Err(Refusal::forbidden("", "namespaces", name, why));
+    }
+    let class = resource.group == SCHEDULING && resource.plural == "priorityclasses";
+    if class && SYSTEM_PRIORITIES.contains(&name) {
+        let why = "this is a system priority class and cannot be deleted";
+        return Err(Refusal::forbidden(SCHEDULING, "priorityclasses", name, why));
     }
     Ok(())
 }

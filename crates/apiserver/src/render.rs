@@ -70,7 +70,7 @@ pub(crate) fn object(
     let resource = &ask.resource;
     match (ask.format.shape, object) {
         (Shape::Object, Rendering::Entry(entry)) if ask.style.is_plain() => {
-            Ok(answer::bytes(status, "application/json", resource.present(entry)))
+            Ok(answer::line(status, &resource.present(entry)))
         }
         (Shape::Object, object) => Ok(answer::document(status, ask.style, &object.tree(resource))),
         (Shape::Metadata(version), object) => {

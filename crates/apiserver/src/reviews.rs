@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::query::WriteOptions;
 use crate::status::Refusal;
+use crate::write::seconds;
 
 impl Api {
     /// Answers a question, if the request is one.
@@ -27,6 +28,9 @@ impl Api {
             return Ok(None);
         }
         let mut review = decode::body(ask, options()?.validation)?.object;
+        if plural == "selfsubjectreviews" {
+            review["metadata"]["creationTimestamp"] = json!(seconds(ask.now));
+        }
         review["status"] = match plural {
             "selfsubjectreviews" => json!({ "userInfo": user(&ask.caller) }),
             "tokenreviews" => json!({ "user": {}, "error": "[invalid bearer token]" }),

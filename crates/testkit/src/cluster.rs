@@ -46,10 +46,19 @@ pub struct RealCluster {
     took: Duration,
 }
 
+/// Which controllers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Controllers {
+    #[default]
+    None,
+    Housekeeping,
+    All,
+}
+
 /// What a cluster is made of. The default is etcd and kube-apiserver alone.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    controllers: bool,
+    controllers: Controllers,
     durable: bool,
     nodes: Nodes,
     api_server_flags: Vec<String>,
@@ -60,16 +69,25 @@ impl Plan {
     /// Adds kube-controller-manager and kube-scheduler.
     #[must_use]
     pub fn controllers(mut self) -> Self {
-        self.controllers = true;
+        self.controllers = Controllers::All;
+        self
+    }
+
+    /// Adds the two controllers without which a deletion has no end: the garbage collector and the
+    /// one of namespaces. The embedded server has both within, so this is what it is compared with.
+    #[must_use]
+    pub fn housekeeping(mut self) -> Self {
+        if self.controllers == Controllers::None {
+            self.controllers = Controllers::Housekeeping;
+        }
         self
     }
 
     /// Adds nodes. A real one brings controllers, without which it never opens for pods.
     #[must_use]
     pub fn nodes(mut self, nodes: Nodes) -> Self {
-        self.controllers |= nodes == Nodes::Real;
         self.nodes = nodes;
-        self
+        if nodes == Nodes::Real { self.controllers() } else { self }
     }
 
     /// Lets etcd wait for the disk, as in production. Tests do without; a bench must not.
@@ -154,9 +172,17 @@ impl Starting {
         self.launch("kube-apiserver", &flags)?;
         let deadline = clock.moment() + ready::PATIENCE;
         ready::api_server(&mut self.run, &self.admin, clock, deadline).await?;
-        if plan.controllers {
-            self.launch("kube-controller-manager", &self.files.controller_manager(&self.ports))?;
-            self.launch("kube-scheduler", &self.files.scheduler(&self.ports))?;
+        match plan.controllers {
+            Controllers::None => {}
+            Controllers::Housekeeping => {
+                let flags = self.files.housekeeping(&self.ports);
+                self.launch("kube-controller-manager", &flags)?;
+            }
+            Controllers::All => {
+                let flags = self.files.controller_manager(&self.ports);
+                self.launch("kube-controller-manager", &flags)?;
+                self.launch("kube-scheduler", &self.files.scheduler(&self.ports))?;
+            }
         }
         nodes::create(&self.admin, clock, plan.nodes).await?;
         match plan.nodes {
@@ -167,9 +193,16 @@ impl Starting {
             }
             Nodes::Real => self.launch_node()?,
         }
-        if plan.controllers {
-            let ports = [self.ports.controller_manager, self.ports.scheduler];
-            ready::controllers(&mut self.run, &self.admin, ports, clock, deadline).await?;
+        match plan.controllers {
+            Controllers::None => {}
+            Controllers::Housekeeping => {
+                let port = self.ports.controller_manager;
+                ready::housekeeping(&mut self.run, &self.admin, port, clock, deadline).await?;
+            }
+            Controllers::All => {
+                let ports = [self.ports.controller_manager, self.ports.scheduler];
+                ready::controllers(&mut self.run, &self.admin, ports, clock, deadline).await?;
+            }
         }
         ready::nodes(&mut self.run, &self.admin, &plan.nodes.names(), clock, deadline).await
     }

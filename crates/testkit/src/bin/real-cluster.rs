@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use gantry_testkit::cluster::{Nodes, Plan, RealCluster, StartError};
 
-const USAGE: &str =
-    "usage: real-cluster [--controllers] [--durable] [--nodes=N|real] [--api-server-flag=FLAG]...";
+const USAGE: &str = "usage: real-cluster [--controllers | --housekeeping] [--durable] \
+                     [--nodes=N|real] [--api-server-flag=FLAG]...";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -32,6 +32,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Option<Plan> {
     for argument in arguments {
         plan = match argument.split_once('=') {
             None if argument == "--controllers" => plan.controllers(),
+            None if argument == "--housekeeping" => plan.housekeeping(),
             None if argument == "--durable" => plan.durable(),
             Some(("--nodes", "real")) => plan.nodes(Nodes::Real),
             Some(("--nodes", count)) => plan.nodes(Nodes::Simulated(count.parse().ok()?)),

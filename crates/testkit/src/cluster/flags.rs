@@ -127,6 +127,14 @@ impl Files {
         flags
     }
 
+    /// The two controllers that end what is deleted, and none else.
+    pub(super) fn housekeeping(&self, ports: &Ports) -> Vec<String> {
+        let mut flags = self.controller_manager(ports);
+        let these = ["namespace-controller", "garbage-collector-controller"];
+        flags.push(format!("--controllers={}", these.join(",")));
+        flags
+    }
+
     pub(super) fn scheduler(&self, ports: &Ports) -> Vec<String> {
         self.component("system:kube-scheduler", ports.scheduler)
     }

@@ -44,17 +44,23 @@ pub(super) async fn controllers(
 ) -> Result<(), StartError> {
     let mut wait = Wait { run, clock, deadline };
     for (port, name) in ports.into_iter().zip(["kube-controller-manager", "kube-scheduler"]) {
-        let target = Target {
-            base: format!("https://127.0.0.1:{port}"),
-            authority: admin.target().authority.clone(),
-            credentials: Credentials::Anonymous,
-        };
-        let client = Client::new(&target, Protocol::Http1, clock.clone())?;
-        wait.until(name, &client, "/healthz", |answer| answer.text() == "ok").await?;
+        wait.component(name, admin, port).await?;
     }
     let client = admin.http(Protocol::Http1, clock.clone())?;
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     wait.until("service account default", &client, account, |_| true).await
+}
+
+/// Waits until the controller manager serves. It does so before it looks at anything; what it ends
+/// takes a moment at first, as with any cluster.
+pub(super) async fn housekeeping(
+    run: &mut Run,
+    admin: &User,
+    port: u16,
+    clock: &Clock,
+    deadline: Moment,
+) -> Result<(), StartError> {
+    Wait { run, clock, deadline }.component("kube-controller-manager", admin, port).await
 }
 
 /// Waits until every node says that it is ready.
@@ -90,6 +96,17 @@ struct Wait<'start> {
 }
 
 impl Wait<'_> {
+    /// Waits for a program beside the server, which says to anybody how it is.
+    async fn component(&mut self, name: &str, admin: &User, port: u16) -> Result<(), StartError> {
+        let target = Target {
+            base: format!("https://127.0.0.1:{port}"),
+            authority: admin.target().authority.clone(),
+            credentials: Credentials::Anonymous,
+        };
+        let client = Client::new(&target, Protocol::Http1, self.clock.clone())?;
+        self.until(name, &client, "/healthz", |answer| answer.text() == "ok").await
+    }
+
     /// Asks until the answer is 200 and `enough`, a program has ended, or time is up.
     async fn until(
         &mut self,

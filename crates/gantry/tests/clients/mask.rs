@@ -1,0 +1,64 @@
+//! What two servers cannot say alike: when, how long ago, under which number, on which port.
+
+use std::path::Path;
+
+use regex::Regex;
+
+/// Replaces what differs between any two runs, and nothing else.
+#[derive(Debug)]
+pub(super) struct Masks(Vec<(Regex, &'static str)>);
+
+const MASKS: &[(&str, &str)] = &[
+    (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( [+-]\d{4}|Z)", "TIME"),
+    (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
+    // The log lines of client-go.
+    (r"[EWI]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "LOG "),
+    (r#"(resourceVersion"?: )"\d+""#, "${1}\"REVISION\""),
+    (r"(Resource Version: +)\d+", "${1}REVISION"),
+    (r"127\.0\.0\.1:\d+", "SERVER"),
+    (r"(LIVE|MERGED)-\d+", "${1}-N"),
+    (r"\b10\.96\.\d+\.\d+", "ADDRESS"),
+    // Ports of nodes that the server chose; those that a test chose end in 123.
+    (r"\b3[0-2](?:[03-9]\d\d|1[013-9]\d|12[0-24-9]|2\d\d)(/TCP)", "PORT$1"),
+    (r"(NodePort: .*?)\d{5}(/TCP)", "${1}PORT$2"),
+    (r"(nodePort: )\d{5}", "${1}PORT"),
+    (r"\b(\d+[dhm])*\d+s\b", "AGE"),
+    (r"(?m)\b\d+m\b(\s*)$", "AGE$1"),
+    // Columns are as wide as their widest cell.
+    (r"(?m)(\S) {2,}", "$1 "),
+    (r"(?m)^ {8,}", "        "),
+    (r"(?m)[ \t]+$", ""),
+];
+
+impl Masks {
+    /// Compiles them.
+    pub(super) fn new() -> Self {
+        Self(MASKS.iter().map(|(mask, by)| (Regex::new(mask).unwrap(), *by)).collect())
+    }
+
+    /// The text without what differs between runs; `home` is where the run took place.
+    pub(super) fn apply(&self, text: &str, home: &Path) -> String {
+        let text = text.replace(&home.display().to_string(), "HOME");
+        self.0.iter().fold(text, |text, (mask, by)| mask.replace_all(&text, *by).into_owned())
+    }
+}
+
+#[test]
+fn masks_hide_what_differs_and_keep_the_rest() {
+    let masks = Masks::new();
+    let table = [
+        ("an age", "pod   Running   0     3m12s", "pod Running 0 AGE"),
+        ("an age in minutes", "pod   3m", "pod AGE"),
+        ("an amount is no age", "cpu: 100m # of 1", "cpu: 100m # of 1"),
+        ("a revision", r#"  resourceVersion: "1234""#, r#"  resourceVersion: "REVISION""#),
+        ("a generation stays", "  generation: 2", "  generation: 2"),
+        ("a chosen port", "80:31234/TCP", "80:PORT/TCP"),
+        ("a given port stays", "80:30123/TCP", "80:30123/TCP"),
+        ("a time", "at: \"2024-01-02T03:04:05Z\"", "at: \"TIME\""),
+        ("the place", "could not open /home/x/files/a", "could not open HOME/files/a"),
+    ];
+    for (why, text, expected) in table {
+        assert_eq!(masks.apply(text, Path::new("/home/x")), expected, "{why}");
+    }
+}
