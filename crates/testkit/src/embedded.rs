@@ -1,9 +1,12 @@
 //! Gantry's own API server as a process of its own, which a test can also kill.
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::http::{Target, install_provider};
 use crate::kubeconfig::{KubeconfigError, read_target};
@@ -107,6 +110,30 @@ impl Embedded {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.run.processes().first().map_or(0, |(_, pid)| *pid)
+    }
+
+    /// Sends its process a signal.
+    ///
+    /// # Errors
+    /// There is no such process any more.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// Waits until its process has ended by itself; nothing if it has not in that time.
+    pub async fn ended_within(&mut self, patience: Duration, clock: &Clock) -> Option<ExitStatus> {
+        let began = clock.moment();
+        loop {
+            if let Some((_, status)) = self.run.ended() {
+                return Some(status);
+            }
+            if clock.moment() - began > patience {
+                return None;
+            }
+            clock.sleep(LOOK).await;
+        }
     }
 
     /// The end of its log.
