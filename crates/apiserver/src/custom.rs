@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_kinds::print::CustomColumns;
-use gantry_schema::Schema;
+use gantry_schema::{Rules, Schema};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
-use crate::rules::Rules;
 use crate::scale;
 
 /// One served version of a custom kind.
@@ -44,8 +43,9 @@ pub struct Custom {
     pub deprecation: Option<String>,
     /// The definition is going, so nothing new is taken.
     pub terminating: bool,
-    /// Objects are converted by someone else.
-    pub converts_by_webhook: bool,
+    /// Objects of other versions than the stored one are converted by a webhook, which this server
+    /// does not call.
+    pub needs_webhook: bool,
     /// Cancelled when the kind is no longer served like this: whoever watches it has to begin anew.
     pub ended: CancellationToken,
 }
@@ -147,7 +147,8 @@ pub fn resources(
             selectable: list(&version["selectableFields"], "jsonPath"),
             deprecation: deprecation(version, &group, &name, &kind),
             terminating,
-            converts_by_webhook: spec["conversion"]["strategy"] == "Webhook",
+            needs_webhook: spec["conversion"]["strategy"] == "Webhook"
+                && version["name"] != stored["name"],
         };
         resources.push(Arc::new(Resource {
             space: format!("{}.{group}", text(&names["plural"])),
