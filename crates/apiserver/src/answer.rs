@@ -75,6 +75,7 @@ pub fn bytes(status: StatusCode, content_type: &'static str, bytes: Bytes) -> Re
 }
 
 /// An answer with JSON that was written before, as a line.
+#[must_use]
 pub fn line(status: StatusCode, json: &[u8]) -> Response<Body> {
     let mut line = Vec::with_capacity(json.len() + 1);
     line.extend_from_slice(json);

@@ -140,7 +140,7 @@ impl Writer {
                 self.not_done += u64::from(doubt.is_some());
                 continue;
             }
-            let done = doubt.as_ref().is_some_and(|it| it.explains(collection, account, &now));
+            let done = doubt.as_ref().is_some_and(|it| it.explains(collection, account, now.as_ref()));
             if !done {
                 let place = collection.place(name);
                 let settled = show(account.settled.as_ref());
@@ -175,7 +175,7 @@ impl Account {
             Attempt::Delete => None,
             Attempt::Create(_) | Attempt::Replace(_) | Attempt::Patch(_) => Some(bare(said)),
         };
-        if !attempt.explains(&collection, self, &said) {
+        if !attempt.explains(&collection, self, said.as_ref()) {
             let (settled, said) = (show(self.settled.as_ref()), show(said.as_ref()));
             return Err(format!("{attempt:?} of {place}\n  was {settled}\n  became {said}"));
         }
@@ -190,7 +190,7 @@ impl Account {
 
 impl Attempt {
     /// Whether an object can be what this made of what was there before.
-    fn explains(&self, collection: &Collection, before: &Account, now: &Option<Value>) -> bool {
+    fn explains(&self, collection: &Collection, before: &Account, now: Option<&Value>) -> bool {
         let (Self::Create(content) | Self::Replace(content) | Self::Patch(content)) = self else {
             return now.is_none();
         };
