@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use gantry_builtin::convert;
 use gantry_kinds::behaviour::{self, Behaviour, Deletion, Propagation};
-use gantry_kinds::selectable::{check_field, field_value, selectable};
+use gantry_kinds::selectable::{check_field, field_value, selectable, stored_fields};
 use gantry_patch::ownership::{self, ApplyError, Context, Versions};
 use gantry_patch::strategic::StrategicError;
 use gantry_patch::{Path, Set};
@@ -78,9 +78,13 @@ impl Part {
     }
 }
 
+/// Where requests for certificates are stored; nobody owns what they ask for.
+pub(crate) const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
+
 static NOTHING: LazyLock<Set> = LazyLock::new(Set::default);
 static STATUS: LazyLock<Set> = LazyLock::new(|| set(&[&["status"]]));
 static SPEC: LazyLock<Set> = LazyLock::new(|| set(&[&["spec"]]));
+static SPEC_AND_STATUS: LazyLock<Set> = LazyLock::new(|| set(&[&["spec"], &["status"]]));
 static SPEC_AND_LABELS: LazyLock<Set> =
     LazyLock::new(|| set(&[&["spec"], &["metadata", "labels"]]));
 static ALL_BUT_STATUS: LazyLock<Set> = LazyLock::new(|| {
@@ -354,6 +358,7 @@ impl Resource {
     fn reset_fields(&self, part: Part) -> &'static Set {
         let behaviour = self.behaviour();
         match part {
+            Part::Whole if self.space == REQUESTS => &SPEC_AND_STATUS,
             Part::Whole if behaviour.has_status() => &STATUS,
             Part::Status => match behaviour.status {
                 // What a status write says of metadata is ignored, and yet recorded upstream.
@@ -505,7 +510,7 @@ impl Resource {
         let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         match &self.nature {
             Nature::Builtin(_) => {
-                let fields = selectable(&self.group, &self.plural).iter();
+                let fields = stored_fields(&self.group, &self.plural).iter();
                 fields.map(|name| ((*name).to_owned(), field_value(&object, name))).collect()
             }
             Nature::Custom(custom) => custom.selectable_values(&object),
