@@ -34,10 +34,12 @@ pub(super) async fn api_server(
     wait.until("namespace default", &client, "/api/v1/namespaces/default", |_| true).await
 }
 
-/// Waits until both serve, and until pods can be created, which needs a service account.
+/// Waits until both serve, and until pods can be created, which needs a service account. The
+/// certificates of both are signed by `authority`.
 pub(super) async fn controllers(
     run: &mut Run,
-    admin: &User,
+    admin: &Target,
+    authority: &str,
     ports: [u16; 2],
     clock: &Clock,
     deadline: Moment,
@@ -46,13 +48,13 @@ pub(super) async fn controllers(
     for (port, name) in ports.into_iter().zip(["kube-controller-manager", "kube-scheduler"]) {
         let target = Target {
             base: format!("https://127.0.0.1:{port}"),
-            authority: admin.target().authority.clone(),
+            authority: authority.to_owned(),
             credentials: Credentials::Anonymous,
         };
         let client = Client::new(&target, Protocol::Http1, clock.clone())?;
         wait.until(name, &client, "/healthz", |answer| answer.text() == "ok").await?;
     }
-    let client = admin.http(Protocol::Http1, clock.clone())?;
+    let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     wait.until("service account default", &client, account, |_| true).await
 }
@@ -60,13 +62,13 @@ pub(super) async fn controllers(
 /// Waits until every node says that it is ready.
 pub(super) async fn nodes(
     run: &mut Run,
-    admin: &User,
+    admin: &Target,
     names: &[String],
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
     let mut wait = Wait { run, clock, deadline };
-    let client = admin.http(Protocol::Http1, clock.clone())?;
+    let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     for name in names {
         let path = format!("/api/v1/nodes/{name}");
         let ready = |answer: &Response| answer.json().is_ok_and(|node| is_ready(&node));
