@@ -46,7 +46,7 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@scripts/check-tools
 	@testbed/build
 	@testbed/node
-	cargo test --workspace --features gantry-testkit/e2e,gantry-conformance/e2e --test e2e
+	cargo test --workspace --features gantry-testkit/e2e,gantry-conformance/e2e,gantry/e2e --test e2e
 
 .PHONY: bench
 bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 --only create')
