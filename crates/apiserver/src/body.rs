@@ -1,14 +1,16 @@
 //! Bodies of answers: whole, in chunks that are made as they are read, or as long as a watch lasts.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use gantry_serve::gzip;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Frame;
+use hyper::body::{Frame, SizeHint};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -25,12 +27,40 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
 const CHUNK: usize = 64 * 1024;
 
 /// A body whose pieces are made as the client reads it.
+///
+/// Its beginning is made at once: a body that ends there has a length, and of a longer one it is
+/// known that it is worth compressing.
 pub fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
-    Pieces { pieces }.boxed_unsync()
+    let mut body = Pieces { pieces, ahead: VecDeque::new(), known: 0, whole: false };
+    while body.known <= gzip::THRESHOLD && !body.whole {
+        let chunk = body.gather();
+        body.known += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+        body.ahead.push_back(chunk);
+    }
+    body.boxed_unsync()
 }
 
 struct Pieces<Source> {
     pieces: Source,
+    ahead: VecDeque<Bytes>,
+    /// Bytes in `ahead`.
+    known: u64,
+    /// Nothing comes after `ahead`.
+    whole: bool,
+}
+
+impl<Source: Iterator<Item = Bytes>> Pieces<Source> {
+    fn gather(&mut self) -> Bytes {
+        let mut chunk = BytesMut::new();
+        while chunk.len() < CHUNK {
+            let Some(piece) = self.pieces.next() else {
+                self.whole = true;
+                break;
+            };
+            chunk.extend_from_slice(&piece);
+        }
+        chunk.freeze()
+    }
 }
 
 impl<Source> Unpin for Pieces<Source> {}
@@ -43,13 +73,24 @@ impl<Source: Iterator<Item = Bytes>> hyper::body::Body for Pieces<Source> {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let mut chunk = BytesMut::new();
-        while chunk.len() < CHUNK {
-            let Some(piece) = self.pieces.next() else { break };
-            chunk.extend_from_slice(&piece);
+        let chunk = match self.ahead.pop_front() {
+            Some(chunk) => {
+                self.known -= u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+                chunk
+            }
+            None if self.whole => Bytes::new(),
+            None => self.gather(),
+        };
+        Poll::Ready((!chunk.is_empty()).then(|| Ok(Frame::data(chunk))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::new();
+        hint.set_lower(self.known);
+        if self.whole {
+            hint.set_exact(self.known);
         }
-        let frame = (!chunk.is_empty()).then(|| Ok(Frame::data(chunk.freeze())));
-        Poll::Ready(frame)
+        hint
     }
 }
 
@@ -121,6 +162,19 @@ mod tests {
         }
         assert_eq!(sizes.iter().sum::<usize>(), 200_000);
         assert_eq!(sizes.len(), 4, "64 KiB each but the last");
+    }
+
+    #[tokio::test]
+    async fn a_short_body_has_a_length_and_a_long_one_is_known_to_be_long() {
+        let piece = Bytes::from(vec![b'x'; 1000]);
+        let short = pieces(std::iter::repeat_n(piece.clone(), 100));
+        assert_eq!(short.size_hint().exact(), Some(100_000));
+        assert_eq!(short.collect().await.unwrap().to_bytes().len(), 100_000);
+        let long = pieces(std::iter::repeat_n(piece, 1000));
+        assert_eq!(long.size_hint().exact(), None);
+        assert!(long.size_hint().lower() > gzip::THRESHOLD);
+        assert_eq!(long.collect().await.unwrap().to_bytes().len(), 1_000_000);
+        assert_eq!(pieces(std::iter::empty()).collect().await.unwrap().to_bytes().len(), 0);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! From a body to an object of the kind that is asked for.
 
 use bytes::Bytes;
+use gantry_builtin::wire::{self, Envelope, WireError};
 use gantry_schema::read_json;
 use serde_json::{Value, json};
 
@@ -64,11 +65,40 @@ pub(crate) fn tree(
             }
         }
         Content::Protobuf => {
-            let decoded = gantry_builtin::wire::decode(body)
-                .map_err(|fault| Refusal::bad_request(fault.to_string()))?;
+            let decoded = wire::decode(body).map_err(|fault| wire_fault(body, kind, &fault))?;
             Ok((decoded.value, Vec::new()))
         }
     }
+}
+
+/// The refusal of a body in protobuf: what it claims to be is named if it claims anything.
+fn wire_fault(body: &[u8], wanted: &str, fault: &WireError) -> Refusal {
+    let envelope = wire::envelope(body).ok().filter(|envelope| !envelope.kind.is_empty());
+    Refusal::bad_request(match (envelope, fault) {
+        (Some(Envelope { kind, api_version, .. }), WireError::UnknownKind { .. }) => format!(
+            "{kind} in version \"{version}\" cannot be handled as a {wanted}: no kind \"{kind}\" \
+             is registered for version \"{api_version}\" in scheme \"pkg/runtime/scheme.go:110\"",
+            version = api_version.rsplit('/').next().unwrap_or_default(),
+        ),
+        (Some(Envelope { kind, api_version, .. }), fault) => format!(
+            "{kind} in version \"{version}\" cannot be handled as a {wanted}: {fault}",
+            version = api_version.rsplit('/').next().unwrap_or_default(),
+        ),
+        (None, fault) => {
+            let shown = hex(&body[..body.len().min(1024)]);
+            let why = match body {
+                b"k8s\0" => "empty body".to_owned(),
+                _ => fault.to_string(),
+            };
+            format!(
+                "the object provided is unrecognized (must be of type {wanted}): {why} ({shown})"
+            )
+        }
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Turns a tree into an object of the resource's kind.

@@ -7,11 +7,12 @@ use gantry_kinds::admit;
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
+use crate::access::Caller;
 use crate::api::{Api, Entry};
 use crate::definitions;
 use crate::parts::resource;
 use crate::resource::Resource;
-use crate::rules::Part;
+use crate::rules::{Part, REQUESTS};
 use crate::status::Refusal;
 use crate::stored::Metadata;
 use crate::write::{Write, meta};
@@ -117,6 +118,15 @@ impl Api {
         }
         if write.resource.space == definitions::SPACE {
             gantry_schema::prepare_definition(object, None);
+        }
+        if write.resource.space == REQUESTS {
+            // Who asks is what the server knows, not what the request says.
+            let Caller { name, groups } = &write.caller;
+            object["spec"]["username"] = json!(name);
+            object["spec"]["groups"] = json!(groups);
+            for forged in ["uid", "extra"] {
+                object["spec"].as_object_mut().and_then(|spec| spec.shift_remove(forged));
+            }
         }
         Ok(())
     }

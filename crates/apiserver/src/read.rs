@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use gantry_kinds::selectable::stored_name;
 use gantry_store::{Revision, SpaceSnapshot};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -294,7 +295,7 @@ fn field_value<'a>(resource: &Resource, entry: &'a Entry, field: &str) -> Cow<'a
         "metadata.namespace" => Cow::Borrowed(metadata.namespace.as_str()),
         other => {
             let fields = entry.extra.fields(|| resource.selectable_values(&entry.value));
-            Cow::Borrowed(fields.get(other).map_or("", String::as_str))
+            Cow::Borrowed(fields.get(&*stored_name(other)).map_or("", String::as_str))
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::query::WriteOptions;
 use crate::status::Refusal;
-use crate::write::seconds;
+use crate::write::{Write, seconds};
 
 impl Api {
     /// Answers a question, if the request is one.
@@ -27,7 +27,9 @@ impl Api {
         if !matches!(group, "authorization.k8s.io" | "authentication.k8s.io") {
             return Ok(None);
         }
-        let mut review = decode::body(ask, options()?.validation)?.object;
+        let options = options()?;
+        let mut review = decode::body(ask, options.validation)?.object;
+        ask.resource.own(&Write::of(ask, &options), None, &mut review);
         if plural == "selfsubjectreviews" {
             review["metadata"]["creationTimestamp"] = json!(seconds(ask.now));
         }

@@ -70,9 +70,13 @@ impl Part {
     }
 }
 
+/// Where requests for certificates are stored; nobody owns what they ask for.
+pub(crate) const REQUESTS: &str = "certificatesigningrequests.certificates.k8s.io";
+
 static NOTHING: LazyLock<Set> = LazyLock::new(Set::default);
 static STATUS: LazyLock<Set> = LazyLock::new(|| set(&[&["status"]]));
 static SPEC: LazyLock<Set> = LazyLock::new(|| set(&[&["spec"]]));
+static SPEC_AND_STATUS: LazyLock<Set> = LazyLock::new(|| set(&[&["spec"], &["status"]]));
 static SPEC_AND_LABELS: LazyLock<Set> =
     LazyLock::new(|| set(&[&["spec"], &["metadata", "labels"]]));
 static ALL_BUT_STATUS: LazyLock<Set> = LazyLock::new(|| {
@@ -334,6 +338,7 @@ impl Resource {
     fn reset_fields(&self, part: Part) -> &'static Set {
         let behaviour = self.behaviour();
         match part {
+            Part::Whole if self.space == REQUESTS => &SPEC_AND_STATUS,
             Part::Whole if behaviour.has_status() => &STATUS,
             Part::Status => match behaviour.status {
                 // What a status write says of metadata is ignored, and yet recorded upstream.

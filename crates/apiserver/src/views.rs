@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use gantry_builtin::convert;
-use gantry_kinds::selectable::{check_field, field_value, selectable};
+use gantry_kinds::selectable::{check_field, field_value, selectable, stored_fields};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ impl Resource {
         let object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         match &self.nature {
             Nature::Builtin(_) => {
-                let fields = selectable(&self.group, &self.plural).iter();
+                let fields = stored_fields(&self.group, &self.plural).iter();
                 fields.map(|name| ((*name).to_owned(), field_value(&object, name))).collect()
             }
             Nature::Custom(custom) => custom.selectable_values(&object),

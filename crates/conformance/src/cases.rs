@@ -5,6 +5,7 @@ mod objects;
 mod discovery;
 mod errors;
 mod negotiation;
+mod protobuf;
 mod tables;
 
 mod deletion;
@@ -35,9 +36,10 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 21] = [
+pub const TOPICS: [Topic; 22] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
+    ("protobuf", protobuf::CASES),
     ("tables", tables::CASES),
     ("errors", errors::CASES),
     ("revisions", revisions::CASES),

@@ -1,6 +1,7 @@
 //! One case talking to one server, written down.
 
 mod ask;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use crate::case::{CaseError, Outcome};
 use crate::transcript::{Exchange, Party, Sent, Transcript};
 
 pub use ask::{Ask, Patch};
+pub use socket::{PROOF, Told};
 
 /// Stands for the namespace of the case in paths, bodies and expected texts.
 pub const PLACE: &str = "{ns}";

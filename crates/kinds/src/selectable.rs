@@ -1,5 +1,7 @@
 //! Fields that lists can be filtered by.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::tree::{at, list, text};
@@ -56,11 +58,33 @@ pub fn selectable(group: &str, resource: &str) -> &'static [&'static str] {
         ("", "namespaces") => &["status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "replicationcontrollers") | ("apps", "replicasets") => &["status.replicas"],
+        ("", "replicationcontrollers") => &["status.replicas"],
         ("batch", "jobs") => &["status.successful"],
         ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
         ("resource.k8s.io", "resourceslices") => &["spec.nodeName", "spec.driver"],
         _ => &[],
+    }
+}
+
+/// The same fields as they are called in stored objects: events are stored as the older of their two
+/// kinds, and both are views of the same objects.
+#[must_use]
+pub fn stored_fields(group: &str, resource: &str) -> &'static [&'static str] {
+    match (group, resource) {
+        ("events.k8s.io", "events") => CORE_EVENT,
+        _ => selectable(group, resource),
+    }
+}
+
+/// What a field is called in stored objects.
+#[must_use]
+pub fn stored_name(field: &str) -> Cow<'_, str> {
+    if field == "reportingController" {
+        return Cow::Borrowed("reportingComponent");
+    }
+    match field.strip_prefix("regarding.") {
+        Some(rest) => Cow::Owned(format!("involvedObject.{rest}")),
+        None => Cow::Borrowed(field),
     }
 }
 
@@ -162,6 +186,10 @@ mod tests {
         assert_eq!(field_value(&job, "status.successful"), "3");
         let event = json!({ "source": { "component": "k" } });
         assert_eq!(field_value(&event, "reportingComponent"), "k");
+        for field in selectable("events.k8s.io", "events") {
+            let stored = stored_name(field);
+            assert!(stored_fields("events.k8s.io", "events").contains(&&*stored), "{field}");
+        }
     }
 
     #[test]

@@ -16,22 +16,23 @@ use crate::body::Body;
 
 /// Answers up to this size go as they are: on a local network the time to compress them is longer
 /// than the time it saves. It is upstream's threshold, and so is the level below.
-const THRESHOLD: u64 = 128 * 1024;
+pub const THRESHOLD: u64 = 128 * 1024;
 /// Within a third of the best size for a fraction of its cost.
 const LEVEL: u32 = 1;
 /// The most that is compressed in one go. The body of a large list may be one piece of many
 /// megabytes, and a thread that compresses it whole answers nobody else meanwhile.
 const BITE: usize = 64 * 1024;
 
-/// Compresses the body when the client offered to take it so and it is complete and large.
+/// Compresses the body when the client offered to take it so and it is known to be large.
 ///
-/// A body is complete when its length is known. Streams (watches, logs) have none, so they are
-/// never touched: a compressor would hold back events until it has enough of them.
+/// A document knows its length, or at least how much of it there is already. Streams (watches, logs)
+/// know nothing, so they are never touched: a compressor would hold back events until it has enough
+/// of them.
 ///
 /// `Vary` is added to compressed answers only, as upstream does.
 #[must_use]
 pub fn compress(response: Response<Body>, request: &HeaderMap) -> Response<Body> {
-    let large = response.body().size_hint().exact().is_some_and(|size| size > THRESHOLD);
+    let large = response.body().size_hint().lower() > THRESHOLD;
     if !large || !offers_gzip(request) || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }

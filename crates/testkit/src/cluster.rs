@@ -16,12 +16,14 @@ use crate::programs::{Programs, ProgramsError};
 use crate::run::{Run, RunError};
 
 mod flags;
+mod guests;
 mod machine;
 mod nodes;
 mod ports;
 mod ready;
 mod user;
 
+pub use guests::Guests;
 pub use machine::{IMAGE, Unfit};
 pub use nodes::Nodes;
 pub use user::{ClientError, User};
@@ -184,7 +186,7 @@ impl Starting {
                 self.launch("kube-scheduler", &self.files.scheduler(&self.ports))?;
             }
         }
-        nodes::create(&self.admin, clock, plan.nodes).await?;
+        nodes::create(self.admin.target(), clock, plan.nodes).await?;
         match plan.nodes {
             Nodes::None => {}
             Nodes::Simulated(_) => {
@@ -197,14 +199,18 @@ impl Starting {
             Controllers::None => {}
             Controllers::Housekeeping => {
                 let port = self.ports.controller_manager;
-                ready::housekeeping(&mut self.run, &self.admin, port, clock, deadline).await?;
+                let authority = &self.authority.own.certificate;
+                ready::housekeeping(&mut self.run, authority, port, clock, deadline).await?;
             }
             Controllers::All => {
                 let ports = [self.ports.controller_manager, self.ports.scheduler];
-                ready::controllers(&mut self.run, &self.admin, ports, clock, deadline).await?;
+                let admin = self.admin.target();
+                let authority = &self.authority.own.certificate;
+                ready::controllers(&mut self.run, admin, authority, ports, clock, deadline).await?;
             }
         }
-        ready::nodes(&mut self.run, &self.admin, &plan.nodes.names(), clock, deadline).await
+        let (admin, names) = (self.admin.target(), plan.nodes.names());
+        ready::nodes(&mut self.run, admin, &names, clock, deadline).await
     }
 
     fn launch(&mut self, name: &'static str, flags: &[String]) -> Result<(), StartError> {

@@ -21,9 +21,11 @@ use hyper_util::rt::TokioExecutor;
 
 mod stream;
 mod tls;
+mod upgrade;
 
 pub use stream::Stream;
 pub use tls::{TlsError, install_provider};
+pub use upgrade::Upgraded;
 
 /// How long a request may take when nothing else is said: longer than any answer of a healthy
 /// server, shorter than the patience of whoever waits for the test.

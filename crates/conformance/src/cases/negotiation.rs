@@ -18,6 +18,7 @@ pub(super) const CASES: &[Case] = &[
     case!("metadata-only-of-a-list", [11], metadata_only_list),
     case!("metadata-only-watch", [11], metadata_only_watch),
     case!("pretty-print", [8], pretty),
+    case!("compressed-answers", [13], compressed),
 ];
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
@@ -148,4 +149,33 @@ async fn pretty(talk: &mut Conversation) -> Outcome {
     let plain = talk.get(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
     let pretty = talk.get(&with(&at(CONFIG_MAPS, "a"), "pretty=true")).await?.expect(200)?;
     same("the document", plain.json(), pretty.json())
+}
+
+/// Large answers are compressed for those who offer to take them so. Not part of the transcript:
+/// two compressors need not agree on every byte.
+async fn compressed(talk: &mut Conversation) -> Outcome {
+    for (name, size) in [("small", 1_000), ("large", 200_000)] {
+        let object = config_map(name, &"x".repeat(size));
+        talk.ask_unrecorded(Ask::post(CONFIG_MAPS, &object)).await?.expect(201)?;
+    }
+    let watch = with(CONFIG_MAPS, "watch=1&timeoutSeconds=1");
+    let (small, large) = (at(CONFIG_MAPS, "small"), at(CONFIG_MAPS, "large"));
+    let list = CONFIG_MAPS.to_owned();
+    let table = [
+        ("a large object", &large, "gzip", "gzip"),
+        ("a large list", &list, "deflate, gzip", "gzip"),
+        ("a small object", &small, "gzip", ""),
+        ("no offer", &large, "identity", ""),
+        ("another offer", &large, "deflate, br", ""),
+        ("an offer with a weight", &large, "gzip;q=0.5", ""),
+        ("a watch", &watch, "gzip", ""),
+    ];
+    for (why, path, offer, encoding) in table {
+        let ask = Ask::get(path).header("accept-encoding", offer);
+        let answer = talk.ask_unrecorded(ask).await?.expect(200)?;
+        let found = answer.header("content-encoding").first().map_or("", String::as_str);
+        same(why, &encoding, &found)?;
+        answer.has_header("vary", if encoding.is_empty() { "" } else { "Accept-Encoding" })?;
+    }
+    Ok(())
 }

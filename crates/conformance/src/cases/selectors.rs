@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::objects::{
     CONFIG_MAPS, PODS, SECRETS, SERVICES, at, config_map, labelled, pod, service_account, with,
 };
-use crate::case::{Case, Outcome, case};
-use crate::conversation::{Conversation, Patch};
+use crate::case::{Case, Outcome, case, holds};
+use crate::conversation::{Ask, Conversation, Patch};
 
 pub(super) const CASES: &[Case] = &[
     case!("label-selectors", [35], label_selectors),
@@ -14,6 +14,10 @@ pub(super) const CASES: &[Case] = &[
     case!("field-selectors-of-every-kind", [34], name_selectors),
     case!("field-selectors-of-pods", [34], pod_selectors),
     case!("field-selectors-of-others", [34], other_selectors),
+    case!("field-selectors-of-events", [34], event_selectors),
+    case!("field-selectors-of-counts", [34], count_selectors),
+    case!("field-selectors-across-namespaces", [34], cluster_selectors),
+    case!("field-selectors-of-requests", [34], request_selectors),
     case!("field-selector-errors", [34], field_errors),
 ];
 
@@ -156,6 +160,151 @@ async fn other_selectors(talk: &mut Conversation) -> Outcome {
         ("status.phase=Terminating,metadata.name=default", &[]),
     ];
     select(talk, "/api/v1/namespaces", "fieldSelector", &table).await
+}
+
+/// Each field selects the only object by its value, and nothing by the opposite.
+async fn one_by_each(
+    talk: &mut Conversation,
+    path: &str,
+    name: &str,
+    fields: &[(&str, &str)],
+) -> Outcome {
+    for (field, value) in fields {
+        let table: [(&str, &[&str]); 2] =
+            [(&format!("{field}={value}"), &[name]), (&format!("{field}!={value}"), &[])];
+        select(talk, path, "fieldSelector", &table).await?;
+    }
+    Ok(())
+}
+
+async fn event_selectors(talk: &mut Conversation) -> Outcome {
+    let path = "/api/v1/namespaces/{ns}/events";
+    let event = json!({
+        "metadata": { "name": "e" },
+        "involvedObject": {
+            "kind": "Pod", "namespace": "{ns}", "name": "p", "uid": "some-uid",
+            "apiVersion": "v1", "resourceVersion": "7", "fieldPath": "spec.containers",
+        },
+        "reason": "Because", "type": "Warning", "message": "m",
+        "source": { "component": "part" }, "reportingComponent": "reporter",
+    });
+    talk.create(path, &event).await?;
+    let about = [
+        ("kind", "Pod"),
+        ("namespace", "{ns}"),
+        ("name", "p"),
+        ("uid", "some-uid"),
+        ("apiVersion", "v1"),
+        ("resourceVersion", "7"),
+        ("fieldPath", "spec.containers"),
+    ];
+    let new = "/apis/events.k8s.io/v1/namespaces/{ns}/events";
+    for (path, object) in [(path, "involvedObject"), (new, "regarding")] {
+        for (field, value) in about {
+            let field = format!("{object}.{field}");
+            one_by_each(talk, path, "e", &[(&field, value)]).await?;
+        }
+        one_by_each(talk, path, "e", &[("reason", "Because"), ("type", "Warning")]).await?;
+    }
+    let old = [("source", "part"), ("reportingComponent", "reporter")];
+    one_by_each(talk, path, "e", &old).await?;
+    one_by_each(talk, new, "e", &[("reportingController", "reporter")]).await
+}
+
+async fn count_selectors(talk: &mut Conversation) -> Outcome {
+    let template = json!({
+        "metadata": { "labels": { "app": "a" } },
+        "spec": { "containers": [{ "name": "c", "image": "registry.test/c:1" }] },
+    });
+    let controllers = "/api/v1/namespaces/{ns}/replicationcontrollers";
+    let controller = json!({
+        "metadata": { "name": "r" },
+        "spec": { "replicas": 0, "selector": { "app": "a" }, "template": template },
+    });
+    talk.create(controllers, &controller).await?;
+    one_by_each(talk, controllers, "r", &[("status.replicas", "0")]).await?;
+    // What took the place of a controller has no such field.
+    let sets = "/apis/apps/v1/namespaces/{ns}/replicasets?fieldSelector=status.replicas%3D0";
+    let message = "\"status.replicas\" is not a known field selector: only \"metadata.name\", \
+                   \"metadata.namespace\"";
+    talk.get(sets).await?.refused(400, "BadRequest", message)?;
+    let jobs = "/apis/batch/v1/namespaces/{ns}/jobs";
+    let mut template = template;
+    template["spec"]["restartPolicy"] = json!("Never");
+    let job = json!({
+        "metadata": { "name": "j" },
+        "spec": { "suspend": true, "template": template },
+    });
+    talk.create(jobs, &job).await?;
+    one_by_each(talk, jobs, "j", &[("status.successful", "0")]).await
+}
+
+/// A request for a certificate of nobody in particular.
+const CSR: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlISU1IRUNBUUF3RHpFTk1Bc0dB\
+                   MVVFQXd3RVkyRnpaVEJaTUJNR0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSApBMElBQksvdTJyYVZS\
+                   TjBTQ1JMYnh0UzlmZTYrcEQ5U0w5dWlCZUwvdVlxSXJ0YkZVUmFPdGZuUE9UUlFSUUkrCmI3Yld3\
+                   SEZpTk9YQURUVXl3aUVJUHFhVHBaQ2dBREFLQmdncWhrak9QUVFEQWdOSEFEQkVBaUJLOEJsbFl6\
+                   ZkUKcWNCUVBMUlNzZkhhOE55Vmx0MzVpWXlKUGQ4OHJ4eE9JQUlnY1VKdlFoS28rTUVqS3ZEWFZP\
+                   ejJjcFRlVWNSRwpEWnRoaDFVRkhCdXpiRlU9Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1Qt\
+                   LS0tLQo=";
+
+async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
+    let node = json!({ "metadata": { "name": "{ns}" }, "spec": { "unschedulable": true } });
+    let slice = json!({
+        "metadata": { "name": "{ns}" },
+        "spec": {
+            "driver": "case.test", "nodeName": "node-of-{ns}",
+            "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 },
+        },
+    });
+    let kinds: [(&str, Value, &[(&str, &str)]); 2] = [
+        ("/api/v1/nodes", node, &[("spec.unschedulable", "true")]),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            slice,
+            &[("spec.nodeName", "node-of-{ns}"), ("spec.driver", "case.test")],
+        ),
+    ];
+    for (path, object, fields) in kinds {
+        let name = talk.fill("{ns}");
+        talk.delete_at_end(&at(path, "{ns}"));
+        talk.create(path, &object).await?;
+        for (field, value) in fields {
+            // Others' objects are there as well: the name tells them apart.
+            let table: [(&str, &[&str]); 2] = [
+                (&format!("metadata.name={{ns}},{field}={value}"), &[&name]),
+                (&format!("metadata.name={{ns}},{field}!={value}"), &[]),
+            ];
+            select(talk, path, "fieldSelector", &table).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Not part of the transcript: a request names who asks, and that is somebody else on each server.
+async fn request_selectors(talk: &mut Conversation) -> Outcome {
+    let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let request = json!({
+        "metadata": { "name": "{ns}" },
+        "spec": {
+            "request": CSR, "signerName": "case.test/{ns}", "usages": ["client auth"],
+            "username": "somebody-else", "extra": { "a": ["b"] },
+        },
+    });
+    talk.delete_at_end(&at(path, "{ns}"));
+    let made = talk.ask_unrecorded(Ask::post(path, &request)).await?.expect(201)?;
+    made.is("/spec/groups", &json!(["system:masters", "system:authenticated"]))?;
+    holds("who asks is known", made.string("/spec/username") != "somebody-else")?;
+    made.lacks("/spec/extra/a")?;
+    made.lacks("/metadata/managedFields")?;
+    let name = talk.fill("{ns}");
+    for (operator, names) in [("=", vec![name.as_str()]), ("!=", vec![])] {
+        let selector = talk.fill("metadata.name={ns},spec.signerName");
+        let selector = format!("{selector}{operator}{}", talk.fill("case.test/{ns}"));
+        let query = format!("fieldSelector={}", escaped(&selector));
+        talk.ask_unrecorded(Ask::get(with(path, &query))).await?.expect(200)?.lists(&names)?;
+    }
+    Ok(())
 }
 
 async fn field_errors(talk: &mut Conversation) -> Outcome {

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::objects::{
-    CONFIG_MAPS, PODS, SECRETS, WIDGETS, at, config_map, define_widgets, labelled, pod,
-    service_account, widget, with,
+    CONFIG_MAPS, DEFINITIONS, PODS, SECRETS, WIDGETS, at, config_map, define_widgets, labelled,
+    pod, service_account, widget, with,
 };
 use crate::case::{Case, Outcome, case, holds, same};
-use crate::conversation::{Ask, Conversation, Patch, Until};
+use crate::conversation::{Ask, Conversation, PROOF, Patch, Until};
 
 pub(super) const CASES: &[Case] = &[
     case!("watch-from-a-revision", [29], from_revision),
@@ -25,6 +25,9 @@ pub(super) const CASES: &[Case] = &[
     case!("streamed-list-metadata-only", [30], streamed_metadata),
     case!("streamed-list-refusals", [30], streamed_refusals),
     case!("bookmarks-advance", [31], bookmarks),
+    case!("watch-over-a-web-socket", [32], web_socket),
+    case!("watch-of-a-kind-that-changes", [29], changed_kind),
+    case!("watch-of-a-kind-that-goes", [29, 56], deleted_kind),
 ];
 
 async fn from_revision(talk: &mut Conversation) -> Outcome {
@@ -237,4 +240,49 @@ async fn bookmarks(talk: &mut Conversation) -> Outcome {
     let revision = told.events()[0]["object"]["metadata"]["resourceVersion"].as_str();
     let revision: u64 = revision.unwrap_or_default().parse().unwrap_or_default();
     holds("it knows of the other resource", revision >= other.revision())
+}
+
+/// The watch of a kind ends when its definition says something else of it, and not before.
+async fn changed_kind(talk: &mut Conversation) -> Outcome {
+    let spec = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+    define_widgets(talk, &spec).await?;
+    let watch = talk.watch(Ask::get(with(WIDGETS, "watch=1&timeoutSeconds=600"))).await?;
+    let definition = at(DEFINITIONS, "widgets.{ns}.case.test");
+    let label = json!({ "metadata": { "labels": { "a": "x" } } });
+    let ask = Ask::patch(&definition, Patch::Merge, &label);
+    talk.ask_unrecorded(ask).await?.expect(200)?;
+    talk.create(WIDGETS, &widget("w", &json!({ "a": 1 }))).await?;
+    let mut watch = watch;
+    talk.wait(&mut watch, Until::Events(1)).await?;
+    let names = json!({ "spec": { "names": { "shortNames": ["wd"] } } });
+    let ask = Ask::patch(&definition, Patch::Merge, &names);
+    talk.ask_unrecorded(ask).await?.expect(200)?;
+    let answer = talk.read(watch, Until::Ended).await?;
+    answer.tells(&[("ADDED", "w")])
+}
+
+/// The watch of a kind ends with its definition, and tells of the last objects first.
+async fn deleted_kind(talk: &mut Conversation) -> Outcome {
+    define_widgets(talk, &json!({ "type": "object" })).await?;
+    talk.create(WIDGETS, &widget("w", &json!({}))).await?;
+    let watch = talk.watch(Ask::get(with(WIDGETS, "watch=1&timeoutSeconds=600"))).await?;
+    let definition = at(DEFINITIONS, "widgets.{ns}.case.test");
+    talk.ask_unrecorded(Ask::delete(definition)).await?.expect(200)?;
+    let answer = talk.read(watch, Until::Ended).await?;
+    answer.tells(&[("ADDED", "w"), ("DELETED", "w")])
+}
+
+async fn web_socket(talk: &mut Conversation) -> Outcome {
+    let made = talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+    talk.create(CONFIG_MAPS, &config_map("b", &"x".repeat(70_000))).await?;
+    talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+    let query = format!("watch=1&timeoutSeconds=1&resourceVersion={}", made.revision() - 1);
+    let path = with(CONFIG_MAPS, &query);
+    let told = talk.watch_by_socket(Ask::get(&path)).await?;
+    let answer = told.answer.expect(101)?;
+    answer.has_header("sec-websocket-accept", PROOF)?;
+    answer.tells(&[("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")])?;
+    same("how it was closed", &Some(1000), &told.code)?;
+    let plain = talk.watch_until(&path, Until::Ended).await?;
+    same("the same events", &plain.events(), &answer.events())
 }

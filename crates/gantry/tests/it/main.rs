@@ -6,6 +6,8 @@
 
 mod bad_input;
 mod commands;
+mod conformance;
+mod contention;
 
 use std::io::Write;
 use std::path::Path;

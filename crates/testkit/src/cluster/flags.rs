@@ -11,6 +11,9 @@ use crate::run::Run;
 /// Addresses of services; the first is that of the server itself, and in its certificate.
 const SERVICES: &str = "10.96.0.0/16";
 
+/// Where the certificate of a server that is not ours is written.
+const ROOT: &str = "root-ca.crt";
+
 /// The certificates and keys of the programs, as files. One authority signs for all of them but
 /// the proxies in front: who holds a certificate of those may claim to be anybody.
 #[derive(Debug)]
@@ -44,6 +47,22 @@ impl Files {
         let (private, public) = signing_key()?;
         run.write("service-accounts.key", &private)?;
         run.write("service-accounts.pub", &public)?;
+        Ok(Self { folder: run.folder().to_path_buf() })
+    }
+
+    /// What controllers need beside a server that has its own certificates, signed by `root`.
+    /// Their own ends are signed by `authority`.
+    pub(super) fn write_for_others(
+        run: &Run,
+        authority: &Authority,
+        root: &str,
+    ) -> Result<Self, StartError> {
+        let server = authority.server("controllers", &[])?;
+        run.write("server.crt", &server.certificate)?;
+        run.write("server.key", &server.key)?;
+        run.write(ROOT, root)?;
+        let (private, _) = signing_key()?;
+        run.write("service-accounts.key", &private)?;
         Ok(Self { folder: run.folder().to_path_buf() })
     }
 
@@ -109,13 +128,44 @@ impl Files {
     }
 
     pub(super) fn controller_manager(&self, ports: &Ports) -> Vec<String> {
-        let mut flags = self.component("system:kube-controller-manager", ports.controller_manager);
+        let kubeconfig = kubeconfig("system:kube-controller-manager");
+        let mut flags = self.any_controller_manager(&kubeconfig, ports);
         flags.extend([
-            self.file("service-account-private-key-file", "service-accounts.key"),
             self.file("root-ca-file", "ca.crt"),
             self.file("cluster-signing-cert-file", "ca.crt"),
             self.file("cluster-signing-key-file", "ca.key"),
             "--use-service-account-credentials".to_owned(),
+            "--leader-elect=false".to_owned(),
+        ]);
+        flags
+    }
+
+    pub(super) fn scheduler(&self, ports: &Ports) -> Vec<String> {
+        let mut flags = self.component(&kubeconfig("system:kube-scheduler"), ports.scheduler);
+        flags.push("--leader-elect=false".to_owned());
+        flags
+    }
+
+    /// All controllers speak as the holder of one kubeconfig, and take their turn by a lease.
+    pub(super) fn controller_manager_of_others(
+        &self,
+        kubeconfig: &str,
+        ports: &Ports,
+    ) -> Vec<String> {
+        let mut flags = self.any_controller_manager(kubeconfig, ports);
+        flags.push(self.file("root-ca-file", ROOT));
+        flags
+    }
+
+    /// As [`Files::controller_manager_of_others`].
+    pub(super) fn scheduler_of_others(&self, kubeconfig: &str, ports: &Ports) -> Vec<String> {
+        self.component(kubeconfig, ports.scheduler)
+    }
+
+    fn any_controller_manager(&self, kubeconfig: &str, ports: &Ports) -> Vec<String> {
+        let mut flags = self.component(kubeconfig, ports.controller_manager);
+        flags.extend([
+            self.file("service-account-private-key-file", "service-accounts.key"),
             "--allocate-node-cidrs".to_owned(),
             "--cluster-cidr=10.244.0.0/16".to_owned(),
             format!("--service-cluster-ip-range={SERVICES}"),
@@ -135,21 +185,15 @@ impl Files {
         flags
     }
 
-    pub(super) fn scheduler(&self, ports: &Ports) -> Vec<String> {
-        self.component("system:kube-scheduler", ports.scheduler)
-    }
-
-    fn component(&self, user: &str, port: u16) -> Vec<String> {
-        let kubeconfig = kubeconfig(user);
+    fn component(&self, kubeconfig: &str, port: u16) -> Vec<String> {
         vec![
-            self.file("kubeconfig", &kubeconfig),
-            self.file("authentication-kubeconfig", &kubeconfig),
-            self.file("authorization-kubeconfig", &kubeconfig),
+            self.file("kubeconfig", kubeconfig),
+            self.file("authentication-kubeconfig", kubeconfig),
+            self.file("authorization-kubeconfig", kubeconfig),
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={port}"),
             self.file("tls-cert-file", "server.crt"),
             self.file("tls-private-key-file", "server.key"),
-            "--leader-elect=false".to_owned(),
         ]
     }
 

@@ -7,8 +7,8 @@ use gantry_process::clock::Clock;
 use serde_json::{Value, json};
 
 use super::machine::Machine;
-use super::{StartError, User, text};
-use crate::http::{Protocol, Request};
+use super::{StartError, text};
+use crate::http::{Client, Protocol, Request, Target};
 use crate::programs::Programs;
 
 /// The nodes of a cluster.
@@ -77,8 +77,8 @@ pub(super) fn kwok(kubeconfig: &Path, stages: &Path) -> Vec<String> {
 }
 
 /// Registers the nodes, as their kubelets would.
-pub(super) async fn create(admin: &User, clock: &Clock, nodes: Nodes) -> Result<(), StartError> {
-    let client = admin.http(Protocol::Http1, clock.clone())?;
+pub(super) async fn create(admin: &Target, clock: &Clock, nodes: Nodes) -> Result<(), StartError> {
+    let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     for name in nodes.names() {
         let node = json!({
             "apiVersion": "v1",

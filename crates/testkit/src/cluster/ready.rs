@@ -34,19 +34,21 @@ pub(super) async fn api_server(
     wait.until("namespace default", &client, "/api/v1/namespaces/default", |_| true).await
 }
 
-/// Waits until both serve, and until pods can be created, which needs a service account.
+/// Waits until both serve, and until pods can be created, which needs a service account. The
+/// certificates of both are signed by `authority`.
 pub(super) async fn controllers(
     run: &mut Run,
-    admin: &User,
+    admin: &Target,
+    authority: &str,
     ports: [u16; 2],
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
     let mut wait = Wait { run, clock, deadline };
     for (port, name) in ports.into_iter().zip(["kube-controller-manager", "kube-scheduler"]) {
-        wait.component(name, admin, port).await?;
+        wait.component(name, authority, port).await?;
     }
-    let client = admin.http(Protocol::Http1, clock.clone())?;
+    let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     wait.until("service account default", &client, account, |_| true).await
 }
@@ -55,24 +57,24 @@ pub(super) async fn controllers(
 /// takes a moment at first, as with any cluster.
 pub(super) async fn housekeeping(
     run: &mut Run,
-    admin: &User,
+    authority: &str,
     port: u16,
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
-    Wait { run, clock, deadline }.component("kube-controller-manager", admin, port).await
+    Wait { run, clock, deadline }.component("kube-controller-manager", authority, port).await
 }
 
 /// Waits until every node says that it is ready.
 pub(super) async fn nodes(
     run: &mut Run,
-    admin: &User,
+    admin: &Target,
     names: &[String],
     clock: &Clock,
     deadline: Moment,
 ) -> Result<(), StartError> {
     let mut wait = Wait { run, clock, deadline };
-    let client = admin.http(Protocol::Http1, clock.clone())?;
+    let client = Client::new(admin, Protocol::Http1, clock.clone())?;
     for name in names {
         let path = format!("/api/v1/nodes/{name}");
         let ready = |answer: &Response| answer.json().is_ok_and(|node| is_ready(&node));
@@ -97,10 +99,15 @@ struct Wait<'start> {
 
 impl Wait<'_> {
     /// Waits for a program beside the server, which says to anybody how it is.
-    async fn component(&mut self, name: &str, admin: &User, port: u16) -> Result<(), StartError> {
+    async fn component(
+        &mut self,
+        name: &str,
+        authority: &str,
+        port: u16,
+    ) -> Result<(), StartError> {
         let target = Target {
             base: format!("https://127.0.0.1:{port}"),
-            authority: admin.target().authority.clone(),
+            authority: authority.to_owned(),
             credentials: Credentials::Anonymous,
         };
         let client = Client::new(&target, Protocol::Http1, self.clock.clone())?;

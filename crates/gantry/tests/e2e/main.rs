@@ -1,0 +1,20 @@
+//! The embedded server and a real Kubernetes; `make e2e` builds what is needed and runs them.
+#![expect(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod guests;
+mod like_kubernetes;
+
+use std::io::Write as _;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::embedded::{Embedded, Plan};
+
+/// The embedded server.
+async fn embedded(clock: &Clock) -> Embedded {
+    Plan::new(env!("CARGO_BIN_EXE_gantry")).start(clock).await.unwrap()
+}
+
+/// Tells whoever runs the tests, past the harness, which holds back what a passing test prints.
+fn say(what: &str) {
+    std::io::stderr().write_all(format!("{what}\n").as_bytes()).unwrap();
+}
