@@ -27,6 +27,7 @@ pub struct Embedded {
 pub struct Plan {
     program: PathBuf,
     data: Option<PathBuf>,
+    port: u16,
     flags: Vec<String>,
 }
 
@@ -40,13 +41,20 @@ impl Plan {
     /// A server run by the program at `program`, with data of its own.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), data: None, flags: Vec::new() }
+        Self { program: program.into(), data: None, port: 0, flags: Vec::new() }
     }
 
     /// Keeps data in this directory, which stays.
     #[must_use]
     pub fn data(mut self, data: impl Into<PathBuf>) -> Self {
         self.data = Some(data.into());
+        self
+    }
+
+    /// Listens on this port, as one that went before did; without, on any that is free.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
         self
     }
 
@@ -68,9 +76,9 @@ impl Plan {
         let mut run = Run::begin(&runs, clock).await?;
         let kubeconfig = run.folder().join("kubeconfig");
         let data = self.data.unwrap_or_else(|| run.folder().join("data"));
-        let mut arguments: Vec<String> =
-            ["apiserver", "--port", "0", "--data-dir"].map(str::to_owned).to_vec();
-        arguments.push(data.display().to_string());
+        let mut arguments =
+            vec!["apiserver".to_owned(), "--port".to_owned(), self.port.to_string()];
+        arguments.extend(["--data-dir".to_owned(), data.display().to_string()]);
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.extend(self.flags);
         run.start("gantry", &self.program, &arguments)?;

@@ -5,8 +5,13 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod document;
+mod go;
+mod helm;
 mod mask;
+mod python;
 mod shell;
+mod toolchain;
 mod tour;
 
 use std::io::Write as _;

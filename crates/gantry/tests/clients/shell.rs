@@ -2,9 +2,10 @@
 //! gantry in the path, a kubeconfig in the environment.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 use gantry_testkit::programs::Programs;
 
@@ -70,5 +71,36 @@ impl Shell {
             .current_dir(self.home())
             .stdin(Stdio::null());
         command
+    }
+}
+
+/// A program at work; it is ended with us.
+#[derive(Debug)]
+pub(super) struct Child(std::process::Child);
+
+impl Child {
+    /// Starts it.
+    pub(super) fn start(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    /// What it prints, once.
+    pub(super) fn out(&mut self) -> ChildStdout {
+        self.0.stdout.take().unwrap()
+    }
+
+    /// Waits for its end: the code, and what it complained about.
+    pub(super) fn end(mut self) -> (Option<i32>, String) {
+        let mut text = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        (self.0.wait().unwrap().code(), text)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // It has ended, or a test has failed; neither leaves anything to be said.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
