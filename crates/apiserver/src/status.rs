@@ -305,6 +305,12 @@ impl Refusal {
         Self::new(code, "ServiceUnavailable", message).with_retry(1)
     }
 
+    /// There is no room for the change. Unlike what is unavailable, this does not pass by itself, so
+    /// clients are not asked to try again.
+    pub fn insufficient_storage(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "", message)
+    }
+
     /// A webhook's or policy's own verdict.
     #[must_use]
     pub fn verdict(code: StatusCode, reason: &'static str, message: String) -> Self {

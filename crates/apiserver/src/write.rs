@@ -202,9 +202,21 @@ impl Api {
             Ok(event) => Ok(Some(Arc::clone(&event.entry))),
             Err(CommitError::Conflict { .. }) => Ok(None),
             Err(error @ CommitError::TooLarge { .. }) => Err(Refusal::too_large(error.to_string())),
-            Err(error) => {
-                tracing::error!(%error, space = resource.space, "could not store a change");
-                Err(Refusal::unavailable(&format!("the change was not stored: {error}")))
+            Err(CommitError::Full { source }) => {
+                tracing::error!(error = %source, "could not store a change: the disk is full");
+                Err(Refusal::insufficient_storage(format!(
+                    "the change was not stored: the disk is full ({source}); reads are served, and \
+                     changes again once there is room"
+                )))
+            }
+            // The store has logged it. It may be stored or not; nobody should be told it is not.
+            Err(CommitError::Failed(failure)) => Err(Refusal::internal(&format!(
+                "{failure} ({}); whether the change is stored shows when the server is started \
+                 again",
+                failure.source
+            ))),
+            Err(CommitError::Closed) => {
+                Err(Refusal::unavailable("the change was not stored: the server is stopping"))
             }
         }
     }

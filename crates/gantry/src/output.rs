@@ -14,10 +14,13 @@ const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 
 /// The two streams of a command.
+///
+/// Neither is held locked: other threads write their logs to standard error, and one that has to
+/// wait until the command ends waits forever if the command waits for it.
 #[derive(Debug)]
 pub struct Output {
-    out: AutoStream<io::StdoutLock<'static>>,
-    err: AutoStream<io::StderrLock<'static>>,
+    out: AutoStream<io::Stdout>,
+    err: AutoStream<io::Stderr>,
 }
 
 impl Output {
@@ -25,8 +28,8 @@ impl Output {
     #[must_use]
     pub fn standard(color: ColorChoice) -> Self {
         Self {
-            out: AutoStream::new(io::stdout().lock(), color),
-            err: AutoStream::new(io::stderr().lock(), color),
+            out: AutoStream::new(io::stdout(), color),
+            err: AutoStream::new(io::stderr(), color),
         }
     }
 
@@ -88,8 +91,9 @@ impl Output {
     }
 
     fn remark(&mut self, text: fmt::Arguments<'_>) {
-        // Nobody is left to be told that standard error is gone.
-        let _ = writeln!(self.err, "{text}");
+        // In one piece, so that no log line gets in between. Nobody is left to be told that
+        // standard error is gone.
+        let _ = self.err.write_all(format!("{text}\n").as_bytes());
     }
 }
 

@@ -14,7 +14,7 @@ use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
 use gantry_serve::pki::Pki;
 use gantry_serve::tls::{ClientAuthority, ServerCertificate};
 use gantry_serve::{Door, Options, Peer, counters::Counters};
-use gantry_store::{Durability, OnDamage, Recovery, Store};
+use gantry_store::{Durability, OnDamage, OpenError, Recovery, Store};
 use http::{Request, Response};
 use hyper::body::Incoming;
 
@@ -69,10 +69,8 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     // Small enough that a new server is there at once, large enough for every object.
     options.segment_bytes = 16 << 20;
     let opening = tokio::task::spawn_blocking(move || Store::open(&options));
-    let (store, recovery) = opening
-        .await
-        .context("the store's opening ended early")?
-        .context("could not open the store")?;
+    let opened = opening.await.context("the store's opening ended early")?;
+    let (store, recovery) = opened.map_err(unopened)?;
     let settings = Settings {
         address: plan.address.to_string(),
         version: plan.version.to_owned(),
@@ -88,6 +86,23 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
     write_kubeconfig(&plan.kubeconfig, address, &pki)?;
     Ok(Running { api, store, address, recovery })
+}
+
+/// What the user can do about a store that does not open.
+fn unopened(error: OpenError) -> anyhow::Error {
+    let remedy = match &error {
+        OpenError::Damaged(_) => {
+            "could not open the store, which is damaged; --repair goes on with what is sound"
+        }
+        OpenError::InUse { .. }
+        | OpenError::Exposed { .. }
+        | OpenError::NewerFormat { .. }
+        | OpenError::DamagedCheckpoint { .. }
+        | OpenError::Failed(_)
+        | OpenError::Options(_)
+        | OpenError::Io { .. } => "could not open the store",
+    };
+    anyhow::Error::new(error).context(remedy)
 }
 
 fn write_kubeconfig(path: &Path, address: SocketAddr, pki: &Pki) -> anyhow::Result<()> {

@@ -1,0 +1,98 @@
+//! The API server as a process: killed, damaged, stopped, stalled and starved.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot start its own server should fail loudly"
+)]
+
+mod crash;
+mod damage;
+mod expiry;
+mod full_disk;
+mod slow_watchers;
+mod stop;
+
+use std::path::Path;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::embedded::{Embedded, EmbeddedError, Plan};
+use gantry_testkit::http::{Client, Protocol, Request, Response};
+use serde_json::{Value, json};
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const MERGE: &str = "application/merge-patch+json";
+
+fn plan() -> Plan {
+    Plan::new(env!("CARGO_BIN_EXE_gantry"))
+}
+
+/// A server on this data.
+async fn start(data: &Path) -> Embedded {
+    plan().data(data).start(&Clock::system()).await.unwrap()
+}
+
+/// What a server says that cannot start.
+fn refusal(start: Result<Embedded, EmbeddedError>) -> String {
+    match start {
+        Err(EmbeddedError::NotReady { tails }) => tails,
+        Err(other) => panic!("not even started: {other}"),
+        Ok(_) => panic!("started"),
+    }
+}
+
+fn client(server: &Embedded, protocol: Protocol) -> Client {
+    Client::new(server.target(), protocol, Clock::system()).unwrap()
+}
+
+/// The JSON of an answer that must be a success.
+fn done(answer: &Response) -> Value {
+    assert!(answer.status.is_success(), "{} {}", answer.status, answer.text());
+    answer.json().unwrap()
+}
+
+async fn get(client: &Client, path: &str) -> Value {
+    done(&client.send(Request::get(path)).await.unwrap())
+}
+
+/// Makes a config map and returns it.
+async fn make(client: &Client, name: &str, text: &str) -> Value {
+    done(&client.send(Request::post(CONFIG_MAPS, &config_map(name, text))).await.unwrap())
+}
+
+fn config_map(name: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": name }, "data": { "text": text },
+    })
+}
+
+/// Replaces the text of a config map.
+async fn rewrite(client: &Client, name: &str, text: &str) -> Value {
+    let request = Request::patch(
+        format!("{CONFIG_MAPS}/{name}"),
+        MERGE,
+        &json!({ "data": { "text": text } }),
+    );
+    done(&client.send(request).await.unwrap())
+}
+
+fn revision(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// The names in a list, without what the server itself puts in every namespace.
+fn names(list: &Value) -> Vec<String> {
+    let items = list["items"].as_array().unwrap().iter();
+    let names = items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+    names.filter(|name| name != "kube-root-ca.crt").collect()
+}
+
+/// Writes a space's window full, so that nothing that was known of it before is kept: more events
+/// than it keeps in any case, and more bytes.
+async fn overrun(client: &Client, name: &str) {
+    const EVENTS: usize = 1_100;
+    const BYTES: usize = 26_000;
+    for step in 0..EVENTS {
+        rewrite(client, name, &format!("{step:0>BYTES$}")).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! Watchers that do not read (apiserver.md 9.2, scenario 33).
+
+use std::fs;
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::embedded::Embedded;
+use gantry_testkit::http::{Protocol, Request, Stream};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::{CONFIG_MAPS, client, get, make, overrun, plan, revision};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Watchers on connections that many share.
+const SHARED: usize = 900;
+/// Streams of one connection: what servers allow.
+const STREAMS: usize = 100;
+/// Watchers with a connection of their own.
+const ALONE: usize = 100;
+/// What stalled watchers may cost altogether. The window they share may take 64 MiB of it; a copy
+/// for each would take a thousand times 26 MB.
+const BOUND: u64 = 300 << 20;
+
+fn resident(server: &Embedded) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+}
+
+fn mb(bytes: u64) -> u64 {
+    bytes / 1_000_000
+}
+
+/// Opens watches and leaves them alone.
+async fn stall(
+    server: &Embedded,
+    connections: usize,
+    each: usize,
+    protocol: Protocol,
+    after: u64,
+) -> Vec<Stream> {
+    let mut opening = JoinSet::new();
+    for _ in 0..connections {
+        let client = client(server, protocol);
+        opening.spawn(async move {
+            let mut open = Vec::new();
+            for _ in 0..each {
+                let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={after}");
+                open.push(client.open(Request::get(path)).await.unwrap());
+            }
+            open
+        });
+    }
+    opening.join_all().await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
+    let clock = Clock::system();
+    let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
+    let client = client(&server, Protocol::Http2);
+    let after = revision(&make(&client, "busy", "").await);
+    let began = clock.moment();
+    overrun(&client, "busy").await;
+    let undisturbed = clock.moment() - began;
+    let after = after.max(revision(&get(&client, CONFIG_MAPS).await));
+
+    let mut stalled = stall(&server, SHARED / STREAMS, STREAMS, Protocol::Http2, after).await;
+    stalled.extend(stall(&server, ALONE, 1, Protocol::Http1, after).await);
+    let baseline = resident(&server);
+    let reader = super::client(&server, Protocol::Http2);
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={after}");
+    let mut watch = reader.open(Request::get(path)).await.unwrap();
+    let reading = async {
+        let mut seen = 0;
+        while seen < 2 * 1_100 {
+            let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+            let line: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!(line["type"], "MODIFIED", "the one who reads is told everything");
+            seen += 1;
+        }
+    };
+    let writing = async {
+        let began = clock.moment();
+        overrun(&client, "busy").await;
+        let took = clock.moment() - began;
+        overrun(&client, "busy").await;
+        took
+    };
+    let ((), disturbed) = tokio::join!(reading, writing);
+    let peak = resident(&server);
+    println!(
+        "1100 writes took {undisturbed:?} alone and {disturbed:?} with {} stalled watchers; \
+         resident {} MB before, {} MB after",
+        stalled.len(),
+        mb(baseline),
+        mb(peak)
+    );
+    assert!(peak < baseline + BOUND, "{} MB became {} MB", mb(baseline), mb(peak));
+
+    // Whoever reads again learns that it missed something, and how much it must read to learn it is
+    // bounded by what was under way when it stopped.
+    // All at once: on a shared connection, one that does not read holds up the others.
+    let mut reading = JoinSet::new();
+    for watch in stalled {
+        reading.spawn(read_to_the_end(watch, after));
+    }
+    reading.join_all().await;
+}
+
+/// Reads a watch that has fallen behind: events in order, then the news that there were more.
+async fn read_to_the_end(mut watch: Stream, mut last: u64) {
+    let mut expired = false;
+    while let Some(line) = watch.next_line(PATIENCE).await.unwrap() {
+        assert!(!expired, "nothing follows");
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        if line["type"] == "ERROR" {
+            assert_eq!(line["object"]["code"], 410, "{line}");
+            expired = true;
+        } else {
+            assert!(revision(&line["object"]) > last, "in order");
+            last = revision(&line["object"]);
+        }
+    }
+    assert!(expired, "it was told that it missed something");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_that_wait_cost_little() {
+    const WATCHERS: usize = 10_000;
+    let clock = Clock::system();
+    let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
+    let client = client(&server, Protocol::Http2);
+    let after = revision(&make(&client, "idle", "").await);
+    let before = resident(&server);
+    let began = clock.moment();
+    let waiting = stall(&server, WATCHERS / STREAMS, STREAMS, Protocol::Http2, after).await;
+    let took = clock.moment() - began;
+    let with = resident(&server);
+    println!("{} watchers in {took:?}: {} MB became {} MB", waiting.len(), mb(before), mb(with));
+    assert!(with < before + BOUND, "{} MB became {} MB", mb(before), mb(with));
+    // All of them are there.
+    make(&client, "news", "").await;
+    for mut watch in waiting {
+        let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["object"]["metadata"]["name"], "news");
+    }
+}
