@@ -150,6 +150,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::body::Body as _;
 
     #[tokio::test]
     async fn pieces_come_in_large_frames() {

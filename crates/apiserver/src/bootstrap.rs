@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::{Value, json};
 
+use crate::access::Caller;
 use crate::addresses::Addresses;
 use crate::api::{Api, Inner, Settings, Shelf};
 use crate::collect::Collector;
@@ -136,6 +137,7 @@ impl Api {
             part: Part::Whole,
             manager: "kube-apiserver".to_owned(),
             ownership: Ownership::ByChange,
+            caller: Caller::server(),
             dry_run: false,
             now: self.now(),
             warnings: Vec::new(),

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Caller;
 use crate::api::{Api, Entry};
 use crate::delete::{DeleteOptions, Propagation};
 use crate::resource::Resource;
@@ -376,6 +377,7 @@ impl Api {
             part: Part::Whole,
             manager: "gantry".to_owned(),
             ownership: Ownership::ByChange,
+            caller: Caller::server(),
             dry_run: false,
             now: self.now(),
             warnings: Vec::new(),

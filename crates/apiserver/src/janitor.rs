@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::Caller;
 use crate::api::{Api, Entry};
 use crate::definitions::CLEANUP;
 use crate::delete::{DeleteOptions, Propagation};
@@ -217,6 +218,7 @@ impl Api {
             part,
             manager: "kube-apiserver".to_owned(),
             ownership: Ownership::ByChange,
+            caller: Caller::server(),
             dry_run: false,
             now: self.now(),
             warnings: Vec::new(),

@@ -6,6 +6,7 @@ use gantry_store::{CommitError, Expect};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::access::Caller;
 use crate::api::{Api, Ask, Entry};
 use crate::names;
 use crate::query::WriteOptions;
@@ -23,6 +24,7 @@ pub(crate) struct Write {
     pub(crate) part: Part,
     pub(crate) manager: String,
     pub(crate) ownership: Ownership,
+    pub(crate) caller: Caller,
     pub(crate) dry_run: bool,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
@@ -62,6 +64,7 @@ impl Write {
             part: Part::Whole,
             manager: ask.manager(&options.manager),
             ownership: Ownership::ByChange,
+            caller: ask.caller.clone(),
             dry_run: options.dry_run,
             now: ask.now,
             warnings: Vec::new(),

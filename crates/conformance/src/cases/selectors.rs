@@ -21,6 +21,9 @@ pub(super) const CASES: &[Case] = &[
     case!("field-selector-errors", [34], field_errors),
 ];
 
+/// Fields of an object and their values.
+type Fields = &'static [(&'static str, &'static str)];
+
 /// A query value as it goes over the wire.
 fn escaped(text: &str) -> String {
     let escape = |letter: char| match letter {
@@ -257,7 +260,7 @@ async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
             "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 },
         },
     });
-    let kinds: [(&str, Value, &[(&str, &str)]); 2] = [
+    let kinds: [(&str, Value, Fields); 2] = [
         ("/api/v1/nodes", node, &[("spec.unschedulable", "true")]),
         (
             "/apis/resource.k8s.io/v1/resourceslices",

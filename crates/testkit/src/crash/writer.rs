@@ -140,7 +140,8 @@ impl Writer {
                 self.not_done += u64::from(doubt.is_some());
                 continue;
             }
-            let done = doubt.as_ref().is_some_and(|it| it.explains(collection, account, now.as_ref()));
+            let done =
+                doubt.as_ref().is_some_and(|it| it.explains(collection, account, now.as_ref()));
             if !done {
                 let place = collection.place(name);
                 let settled = show(account.settled.as_ref());
