@@ -1,5 +1,6 @@
 //! The API server as a process: killed, damaged, stopped, stalled and starved.
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test that cannot start its own server should fail loudly"
 )]
