@@ -149,6 +149,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use hyper::body::Body as _;
+
     use super::*;
     use hyper::body::Body as _;
 

@@ -21,9 +21,6 @@ pub(super) const CASES: &[Case] = &[
     case!("field-selector-errors", [34], field_errors),
 ];
 
-/// Fields of an object and their values.
-type Fields = &'static [(&'static str, &'static str)];
-
 /// A query value as it goes over the wire.
 fn escaped(text: &str) -> String {
     let escape = |letter: char| match letter {
@@ -260,26 +257,21 @@ async fn cluster_selectors(talk: &mut Conversation) -> Outcome {
             "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 },
         },
     });
-    let kinds: [(&str, Value, Fields); 2] = [
-        ("/api/v1/nodes", node, &[("spec.unschedulable", "true")]),
-        (
-            "/apis/resource.k8s.io/v1/resourceslices",
-            slice,
-            &[("spec.nodeName", "node-of-{ns}"), ("spec.driver", "case.test")],
-        ),
+    let rows = [
+        ("/api/v1/nodes", &node, "spec.unschedulable", "true"),
+        ("/apis/resource.k8s.io/v1/resourceslices", &slice, "spec.nodeName", "node-of-{ns}"),
+        ("/apis/resource.k8s.io/v1/resourceslices", &slice, "spec.driver", "case.test"),
     ];
-    for (path, object, fields) in kinds {
-        let name = talk.fill("{ns}");
-        talk.delete_at_end(&at(path, "{ns}"));
-        talk.create(path, &object).await?;
-        for (field, value) in fields {
-            // Others' objects are there as well: the name tells them apart.
-            let table: [(&str, &[&str]); 2] = [
-                (&format!("metadata.name={{ns}},{field}={value}"), &[&name]),
-                (&format!("metadata.name={{ns}},{field}!={value}"), &[]),
-            ];
-            select(talk, path, "fieldSelector", &table).await?;
-        }
+    let name = talk.fill("{ns}");
+    for (path, object, field, value) in rows {
+        talk.create(path, object).await?;
+        // Others' objects are there as well: the name tells them apart.
+        let table: [(&str, &[&str]); 2] = [
+            (&format!("metadata.name={{ns}},{field}={value}"), &[&name]),
+            (&format!("metadata.name={{ns}},{field}!={value}"), &[]),
+        ];
+        select(talk, path, "fieldSelector", &table).await?;
+        talk.delete(&at(path, "{ns}")).await?.expect(200)?;
     }
     Ok(())
 }

@@ -154,6 +154,8 @@ impl Files {
     ) -> Vec<String> {
         let mut flags = self.any_controller_manager(kubeconfig, ports);
         flags.push(self.file("root-ca-file", ROOT));
+        // The usual 15 seconds are long for a test.
+        flags.push("--horizontal-pod-autoscaler-sync-period=1s".to_owned());
         flags
     }
 
