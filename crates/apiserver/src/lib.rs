@@ -43,6 +43,7 @@ mod budgets;
 mod collect;
 mod definitions;
 mod janitor;
+mod misfit;
 mod names;
 
 pub mod answer;

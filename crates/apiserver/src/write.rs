@@ -239,6 +239,8 @@ impl Api {
             };
             let live = resource.tree(&entry);
             let Changed { object: mut new, warnings } = make(self, write, &live)?;
+            // Said also when the change is refused.
+            write.warnings.extend(warnings);
             // A caller who named a revision that is now overtaken is refused here the next time
             // round; a patch that named none has taken over the one it was applied to.
             check_revision(write, &live, &new)?;
@@ -250,7 +252,7 @@ impl Api {
                 let kind = kind_of(&resource, &new);
                 return Err(Refusal::invalid(&resource.group, kind, &write.name, &faults));
             }
-            write.warnings.extend(warnings.into_iter().chain(more));
+            write.warnings.extend(more);
             if gantry_patch::ownership::unchanged(&live, &new) {
                 return Ok(Written::Stored(entry));
             }

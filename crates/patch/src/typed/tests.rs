@@ -340,3 +340,30 @@ fn elements_with_one_key_are_owned_together() {
     } } });
     assert_eq!(field_set(fixtures::widget(), &object).to_fields(), fields);
 }
+
+/// A definition may declare entries without a type: then a map has those, and anything else may
+/// stand in its place.
+#[test]
+fn entries_without_a_type_bind_maps_only() {
+    let schema = gantry_schema::compile(&json!({
+        "type": "object",
+        "properties": {"secret": {
+            "properties": {"name": {"type": "string"}},
+            "x-kubernetes-preserve-unknown-fields": true,
+        }},
+    }))
+    .unwrap();
+    for (secret, expected) in [
+        (json!("signing"), None),
+        (json!(["signing"]), None),
+        (json!({"name": "signing"}), None),
+        (
+            json!({"name": 1}),
+            Some(".secret.name: expected string, got &value.valueUnstructured{Value:1}"),
+        ),
+    ] {
+        let verdict = validate(&schema, &json!({ "secret": secret }), Duplicates::Refused);
+        let said = verdict.err().map(|fault| fault.to_string());
+        assert_eq!(said.as_deref(), expected, "{secret}");
+    }
+}

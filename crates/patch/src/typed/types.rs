@@ -62,7 +62,12 @@ impl<'a> Type<'a> {
             Self::Text => return Form::Scalar(Scalar::String),
         };
         let declared = Some((schema, node));
+        // Entries that are declared without a type bind maps only; anything else may stand there.
+        let untyped = schema.checks(node).is_some_and(|checks| checks.kind.is_none());
         match &schema.node(node).shape {
+            Shape::Struct { .. } if untyped && value.is_some_and(is_no_map) => {
+                open_form(value, Self::Deduced, false)
+            }
             Shape::Any => open_form(value, Self::Deduced, false),
             Shape::Scalar(scalar) => Form::Scalar(*scalar),
             Shape::List { items, list_type } => {
@@ -110,6 +115,13 @@ impl<'a> Type<'a> {
             (PathElement::Key(_), Form::List(list)) => (false, Some(list.items)),
             _ => (false, None),
         }
+    }
+}
+
+fn is_no_map(value: &Value) -> bool {
+    match value {
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => true,
+        Value::Null | Value::Object(_) => false,
     }
 }
 

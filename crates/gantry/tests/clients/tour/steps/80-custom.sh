@@ -20,11 +20,14 @@ kubectl describe crd $(kubectl get crds -o name | grep -v k8s.io$ | cut -d/ -f2)
 # The order of the conditions of the others is a race on a real server.
 kubectl get crds -o go-template='{{range .items}}{{.metadata.name}}{{range .status.conditions}}{{if eq .type "KubernetesAPIApprovalPolicyConformant"}} {{.status}} {{.reason}} {{.message}}{{end}}{{end}}{{"\n"}}{{end}}'
 
-kubectl apply --dry-run=server -R -f manifests/
+# What Gantry's own reader accepts of the fixtures, without what is no object of a known kind.
+mkdir valid && for file in manifests/*/*.yaml; do if gantry check "$file" >/dev/null 2>&1 && ! grep -qE '^(kind: (Pod|FoozerConfig|DeviceSetClaim)|podClaim:|nodes:|- )' "$file"; then cp "$file" valid/; fi; done; ls valid
 
-for namespace in $(cat manifests/*/*.yaml | sed -n 's/^ *namespace: *\([a-z0-9-]*\) *$/\1/p' | sort -u); do kubectl create namespace "$namespace"; done
+kubectl apply --dry-run=server -f valid/
 
-kubectl apply -R -f manifests/
+for namespace in $(cat valid/*.yaml | sed -n 's/^ *namespace: *\([a-z0-9-]*\) *$/\1/p' | sort -u); do kubectl create namespace "$namespace"; done
+
+kubectl apply -f valid/
 
 kubectl get "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' ' ,)" -A
 
@@ -34,11 +37,11 @@ kubectl describe "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | t
 
 kubectl get "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' ' ,)" -A -o yaml --show-managed-fields
 
-kubectl apply -R -f manifests/
+kubectl apply -f valid/
 
-kubectl diff -R -f manifests/
+kubectl diff -f valid/
 
-kubectl apply --server-side -R -f manifests/ --force-conflicts
+kubectl apply --server-side -f valid/ --force-conflicts
 
 kubectl apply -f files/widget-crd.yaml && kubectl wait --for=condition=Established crd/widgets.tour.example --timeout=30s
 
@@ -84,7 +87,8 @@ kubectl get widgets --field-selector=spec.size=4
 
 kubectl label widget small l=1 && kubectl get widgets -l l=1 -o name
 
-kubectl apply -f files/widget-refused.yaml
+# A real server says what is wrong in any order.
+kubectl apply -f files/widget-refused.yaml 2>&1 | sort
 
 kubectl get tours
 
