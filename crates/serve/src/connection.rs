@@ -23,7 +23,7 @@ use crate::body::{self, Body};
 use crate::listener::{Options, Service};
 use crate::peer::Acquaintance;
 use crate::upgrade::Upgrade;
-use crate::vitals::{Patience, Tracked, Verdict, Vitals, Watched};
+use crate::vitals::{Buffering, Patience, Tracked, Verdict, Vitals, Watched};
 
 /// What is spoken on a connection. It is settled before the first request: by ALPN, and on plain
 /// connections because there is only one.
@@ -38,6 +38,9 @@ const OBJECT: u32 = 256 * 1024;
 /// What a client may send ahead on one HTTP/2 connection. Upstream allows a buffer per stream
 /// (25 MiB); sixteen are plenty for writes and bound what a stranger can make us hold.
 const AHEAD: u32 = 16 * OBJECT;
+/// What is made of one HTTP/2 answer before the client has taken it: as much as a watch or a list
+/// makes at once. hyper's 400 KiB would be 40 MiB for a connection that is not read.
+const UNSENT: usize = 64 * 1024;
 /// Streams that a client may open and reset before we have come to them, after which the connection
 /// is ended: as many as it may have open. More is an attack (rapid reset).
 const RESET_EARLY: usize = 100;
@@ -96,9 +99,9 @@ where
 {
     let (options, clock) = (&setting.options, &setting.clock);
     let timeouts = &options.timeouts;
-    let head = match protocol {
-        Protocol::Http1 => Some(timeouts.head),
-        Protocol::Http2 => None,
+    let (head, buffering) = match protocol {
+        Protocol::Http1 => (Some(timeouts.head), Buffering::HoldBack),
+        Protocol::Http2 => (None, Buffering::Bounded),
     };
     let patience = Patience { idle: timeouts.idle, head, stall: timeouts.stall };
     let vitals = Vitals::new(clock.clone(), patience);
@@ -110,6 +113,7 @@ where
         clock: clock.clone(),
         vitals: Arc::clone(&vitals),
         streams: streams.clone(),
+        buffering,
     };
     let service = service_fn(move |request| answers.clone().answer(request));
     let owner = Owner(streams);
@@ -134,6 +138,7 @@ where
                 .initial_stream_window_size(OBJECT)
                 .initial_connection_window_size(AHEAD)
                 .max_frame_size(OBJECT)
+                .max_send_buf_size(UNSENT)
                 .max_pending_accept_reset_streams(RESET_EARLY)
                 .max_local_error_reset_streams(RESET_FOR_FAULTS)
                 .keep_alive_interval(timeouts.ping)
@@ -152,6 +157,7 @@ struct Answers<S> {
     clock: Clock,
     vitals: Arc<Vitals>,
     streams: Streams,
+    buffering: Buffering,
 }
 
 impl<S: Service> Answers<S> {
@@ -180,7 +186,7 @@ impl<S: Service> Answers<S> {
             if only_head {
                 response = without_body(response);
             }
-            Ok(response.map(|body| Tracked::new(body, active)))
+            Ok(response.map(|body| Tracked::new(body, active, self.buffering)))
         }
     }
 }

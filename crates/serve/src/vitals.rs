@@ -7,7 +7,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,12 +53,15 @@ struct State {
     idle_since: Moment,
     head_since: Option<Moment>,
     blocked_since: Option<Moment>,
+    /// The answer that waits until the client takes something again.
+    waiting: Option<Waker>,
 }
 
 impl Vitals {
     pub(crate) fn new(clock: Clock, patience: Patience) -> Arc<Self> {
         let idle_since = clock.moment();
-        let state = State { active: 0, idle_since, head_since: None, blocked_since: None };
+        let (head_since, blocked_since, waiting) = (None, None, None);
+        let state = State { active: 0, idle_since, head_since, blocked_since, waiting };
         Arc::new(Self { clock, patience, state: Mutex::new(state) })
     }
 
@@ -93,9 +96,22 @@ impl Vitals {
         let mut state = self.lock();
         if moved {
             state.blocked_since = None;
+            if let Some(waiting) = state.waiting.take() {
+                waiting.wake();
+            }
         } else if state.blocked_since.is_none() {
             state.blocked_since = Some(self.clock.moment());
         }
+    }
+
+    /// Whether the client takes nothing now; then the task is woken when it does again.
+    fn blocks(&self, context: &Context<'_>) -> bool {
+        let mut state = self.lock();
+        let blocks = state.blocked_since.is_some();
+        if blocks {
+            state.waiting = Some(context.waker().clone());
+        }
+        blocks
     }
 
     /// The state is whole after every statement that changes it, so a poisoned lock is still good.
@@ -120,12 +136,24 @@ impl Drop for Active {
 /// The body of an answer; the request is in progress until it is sent or given up.
 pub(crate) struct Tracked {
     body: Body,
-    _active: Active,
+    active: Active,
+    buffering: Buffering,
+}
+
+/// Who sees to it that little of an answer is made before the client takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buffering {
+    /// The protocol, stream by stream.
+    Bounded,
+    /// We do, by making nothing while the socket takes nothing. hyper has one figure for what it
+    /// buffers of an HTTP/1 answer and for the largest head it reads, and that is a megabyte: too
+    /// much for every watcher that does not read.
+    HoldBack,
 }
 
 impl Tracked {
-    pub(crate) fn new(body: Body, active: Active) -> Self {
-        Self { body, _active: active }
+    pub(crate) fn new(body: Body, active: Active, buffering: Buffering) -> Self {
+        Self { body, active, buffering }
     }
 }
 
@@ -137,6 +165,9 @@ impl hyper::body::Body for Tracked {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if self.buffering == Buffering::HoldBack && self.active.0.blocks(context) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.body).poll_frame(context)
     }
 
@@ -211,7 +242,11 @@ impl<Io: AsyncWrite + Unpin> AsyncWrite for Watched<Io> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use gantry_process::clock::Hand;
+    use hyper::body::Body as _;
     use jiff::Timestamp;
 
     use super::*;
@@ -249,6 +284,38 @@ mod tests {
         assert_eq!(due(), None, "another is in progress");
         drop(second_request);
         assert_eq!((due(), why()), (at(120), Some(Verdict::Idle)), "idle from the last answer");
+    }
+
+    /// Counts how often a task is woken.
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn nothing_is_made_for_a_client_that_takes_nothing() {
+        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let patience = Patience { idle: second(90), head: Some(second(32)), stall: second(60) };
+        let vitals = Vitals::new(hand.clock(), patience);
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut context = Context::from_waker(&waker);
+        let whole = || crate::body::full("text");
+        let mut ours = Tracked::new(whole(), vitals.begin(), Buffering::HoldBack);
+        let mut theirs = Tracked::new(whole(), vitals.begin(), Buffering::Bounded);
+
+        vitals.sent(false);
+        assert!(Pin::new(&mut ours).poll_frame(&mut context).is_pending());
+        assert!(Pin::new(&mut theirs).poll_frame(&mut context).is_ready(), "streams have a bound");
+        vitals.sent(false);
+        assert_eq!(bell.0.load(Ordering::SeqCst), 0, "still blocked");
+        vitals.sent(true);
+        assert_eq!(bell.0.load(Ordering::SeqCst), 1, "the client takes something again");
+        assert!(Pin::new(&mut ours).poll_frame(&mut context).is_ready());
     }
 
     #[test]

@@ -13,11 +13,11 @@ use super::{CONFIG_MAPS, client, get, make, overrun, plan, revision};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Watchers on connections that many share.
-const SHARED: usize = 900;
+const SHARED: usize = 600;
 /// Streams of one connection: what servers allow.
 const STREAMS: usize = 100;
 /// Watchers with a connection of their own.
-const ALONE: usize = 100;
+const ALONE: usize = 400;
 /// What stalled watchers may cost altogether. The window they share may take 64 MiB of it; a copy
 /// for each would take a thousand times 26 MB.
 const BOUND: u64 = 300 << 20;
