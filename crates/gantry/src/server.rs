@@ -29,8 +29,6 @@ pub struct Plan {
     pub address: SocketAddr,
     /// More names and addresses clients may reach it by.
     pub names: Vec<String>,
-    /// Where the kubeconfig is written.
-    pub kubeconfig: PathBuf,
     /// What to do about a damaged log.
     pub damage: OnDamage,
     /// The version of this program.
@@ -48,6 +46,8 @@ pub struct Running {
     pub address: SocketAddr,
     /// What was found when the store was opened.
     pub recovery: Recovery,
+    /// What the owner needs to reach it. It holds a private key.
+    pub kubeconfig: String,
 }
 
 /// Starts a server; its tasks belong to `tasks`.
@@ -84,8 +84,8 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let service = service(api.clone(), clock, counters.clone());
     let options = Options::new(plan.address, door);
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
-    write_kubeconfig(&plan.kubeconfig, address, &pki)?;
-    Ok(Running { api, store, address, recovery })
+    let kubeconfig = kubeconfig(address, &pki);
+    Ok(Running { api, store, address, recovery, kubeconfig })
 }
 
 /// What the user can do about a store that does not open.
@@ -105,13 +105,11 @@ fn unopened(error: OpenError) -> anyhow::Error {
     anyhow::Error::new(error).context(remedy)
 }
 
-fn write_kubeconfig(path: &Path, address: SocketAddr, pki: &Pki) -> anyhow::Result<()> {
+fn kubeconfig(address: SocketAddr, pki: &Pki) -> String {
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host(address) };
     let url = format!("https://{host}:{}", address.port());
     let names = gantry_serve::kubeconfig::Names::default();
-    let text = gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names);
-    gantry_serve::files::write_private(path, text.as_bytes())
-        .with_context(|| format!("could not write the kubeconfig {}", path.display()))
+    gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names)
 }
 
 fn host(address: SocketAddr) -> String {

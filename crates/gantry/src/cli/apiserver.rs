@@ -83,11 +83,14 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         (None, true) => Some(tempfile::tempdir().context("could not create a directory")?),
         _ => None,
     };
-    let plan = plan(arguments, scratch.as_ref())?;
-    let kubeconfig = plan.kubeconfig.clone();
+    let (plan, kubeconfig) = plan(arguments, scratch.as_ref())?;
     let ephemeral = plan.ephemeral;
-    let Running { store, address, recovery, .. } = server::start(plan, &mut tasks, metrics).await?;
+    let Running { store, address, recovery, kubeconfig: text, .. } =
+        server::start(plan, &mut tasks, metrics).await?;
     report_recovery(&recovery, output);
+    // Last: whoever waits for this file finds a server that has said all it has to say.
+    gantry_serve::files::write_private(&kubeconfig, text.as_bytes())
+        .with_context(|| format!("could not write the kubeconfig {}", kubeconfig.display()))?;
     output.result(format_args!("listening on https://{address}"))?;
     output.note(format_args!("kubeconfig: {}", kubeconfig.display()));
     output.note(format_args!("try: kubectl --kubeconfig {} get namespaces", kubeconfig.display()));
@@ -132,7 +135,11 @@ fn watch_store(
     });
 }
 
-fn plan(arguments: Arguments, scratch: Option<&tempfile::TempDir>) -> anyhow::Result<Plan> {
+/// What the server is to be, and where its kubeconfig goes.
+fn plan(
+    arguments: Arguments,
+    scratch: Option<&tempfile::TempDir>,
+) -> anyhow::Result<(Plan, PathBuf)> {
     let Arguments { data_dir, ephemeral, port, bind_address, names, kubeconfig, repair } =
         arguments;
     let directory = match (data_dir, scratch) {
@@ -144,15 +151,16 @@ fn plan(arguments: Arguments, scratch: Option<&tempfile::TempDir>) -> anyhow::Re
     if !bind_address.is_unspecified() && !bind_address.is_loopback() {
         names.push(bind_address.to_string());
     }
-    Ok(Plan {
-        kubeconfig: kubeconfig.unwrap_or_else(|| directory.join("kubeconfig")),
+    let kubeconfig = kubeconfig.unwrap_or_else(|| directory.join("kubeconfig"));
+    let plan = Plan {
         directory,
         ephemeral,
         address: SocketAddr::new(bind_address, port),
         names,
         damage: if repair { OnDamage::Repair } else { OnDamage::Refuse },
         version: VERSION.version,
-    })
+    };
+    Ok((plan, kubeconfig))
 }
 
 fn report_recovery(recovery: &Recovery, output: &mut Output) {

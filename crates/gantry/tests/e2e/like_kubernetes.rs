@@ -12,20 +12,7 @@ use super::{embedded, say};
 
 /// Cases in which the two are known to differ, and why that is so. A row that is no longer true
 /// fails the test.
-const KNOWN: &[(&str, &str)] = &[
-    ("custom-errors-together", "rules are not evaluated yet"),
-    ("rule-messages", "rules are not evaluated yet"),
-    ("rule-reason-and-path", "rules are not evaluated yet"),
-    ("rule-transition", "rules are not evaluated yet"),
-    ("rule-optional-old-self", "rules are not evaluated yet"),
-    ("rule-ratcheting", "rules are not evaluated yet"),
-    ("rule-blocked-by-errors", "rules are not evaluated yet"),
-    ("rule-at-the-root", "rules are not evaluated yet"),
-    ("rule-on-elements", "rules are not evaluated yet"),
-    ("rule-escaped-names", "rules are not evaluated yet"),
-    ("rule-refused-in-definition", "rules are not evaluated yet"),
-    ("rule-cost", "rules are not evaluated yet"),
-];
+const KNOWN: &[(&str, &str)] = &[];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_embedded_server_answers_like_kubernetes() {
