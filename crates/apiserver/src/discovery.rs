@@ -216,7 +216,6 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    // apiserver.md 9.2, scenario 4.
     #[test]
     fn the_hash_of_pods_is_the_known_one() {
         assert_eq!(storage_version_hash("", "v1", "Pod"), "xPOwRZ+Yhw8=");

@@ -42,7 +42,6 @@ mod tests {
         }
     }
 
-    // apiserver.md 9.2, scenario 17.
     #[test]
     fn generated_names_fit_a_label() {
         assert_eq!(generate(&"p".repeat(80)).len(), 63);

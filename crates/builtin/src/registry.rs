@@ -296,7 +296,6 @@ mod tests {
         }
     }
 
-    /// apiserver.md 1.8.
     #[test]
     fn groups_come_in_the_order_of_discovery() {
         let names: Vec<&str> = groups().iter().map(|group| group.name).collect();

@@ -83,7 +83,6 @@ mod tests {
     use crate::behaviour::behaviour;
     use serde_json::json;
 
-    // apiserver.md 9.2, scenario 21
     #[test]
     fn only_pods_that_run_get_time() {
         let pod = |spec: Value, phase: &str| json!({ "spec": spec, "status": { "phase": phase } });
@@ -103,7 +102,6 @@ mod tests {
         assert_eq!(grace(&pod(own, "Running"), Some(5), behaviour("", "nodes")), None);
     }
 
-    // apiserver.md 9.2, scenario 23
     #[test]
     fn a_policy_replaces_the_finalizer_of_another() {
         use Propagation::{Background, Foreground, Orphan};

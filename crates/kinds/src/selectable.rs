@@ -164,7 +164,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // apiserver.md 9.2, scenario 34
     #[test]
     fn fields_are_compared_as_text() {
         let pod = json!({

@@ -322,7 +322,6 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    // apiserver.md 9.2, scenario 35.
     #[test]
     fn selectors_select() {
         let one = labels(&[("l", "1"), ("n", "5")]);

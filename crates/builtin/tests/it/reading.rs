@@ -15,7 +15,7 @@ struct Outcome {
     strict: Option<String>,
 }
 
-/// apiserver.md 9.2, scenario 38, as far as typed bodies go: what is dropped, what is refused, and
+/// What is dropped, what is refused, and
 /// the words.
 #[test]
 fn texts_are_read_as_kubernetes_reads_them() {

@@ -99,7 +99,7 @@ fn a_schema_may_hold_itself() {
     assert_eq!(at(&definition, &format!("{top}.not")), at(&definition, &deep));
 }
 
-/// The table of apiserver.md 3.3: every field that a strategic merge patch does not simply replace
+/// Every field that a strategic merge patch does not simply replace
 /// (a list) or merge (anything else), and nothing but those.
 #[test]
 fn merge_strategies_are_those_of_the_specification() {

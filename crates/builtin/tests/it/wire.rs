@@ -34,7 +34,6 @@ fn pairs() -> Golden {
     golden(include_bytes!("golden/wire.json.gz"))
 }
 
-/// apiserver.md 9.2, scenarios 6 and 7.
 #[test]
 fn special_values_come_off_the_wire_as_json_has_them() {
     let pairs = pairs().special;

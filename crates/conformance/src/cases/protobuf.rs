@@ -154,7 +154,6 @@ async fn stored(talk: &mut Conversation) -> Outcome {
         let twin = by_turns(talk, post.json(&json()), &path).await?;
         same(collection, &settled(&twin), &settled(&read))?;
         if *collection == DEPLOYMENTS {
-            // apiserver.md 9.2, scenario 7.
             read.is("/spec/replicas", &json!(0))?;
             read.is("/spec/template/spec/containers/0/env", &json!([{ "name": "E" }]))?;
         }

@@ -256,7 +256,6 @@ fn complaints(server: &mut Embedded) -> Vec<String> {
     found
 }
 
-/// apiserver.md 9.2, scenarios 23, 66 to 68 and 70, as far as the server has a part in them.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_controllers_work_on_the_embedded_server() {
     let clock = Clock::system();

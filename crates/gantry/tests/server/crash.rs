@@ -1,4 +1,4 @@
-//! Sudden death (apiserver.md 9.2, scenario 39).
+//! Sudden death.
 
 use gantry_process::clock::Clock;
 use gantry_testkit::crash::Plan;

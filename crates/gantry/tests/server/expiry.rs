@@ -1,4 +1,4 @@
-//! What is no longer known (apiserver.md 9.2, scenarios 27 and 29).
+//! What is no longer known.
 
 use std::time::Duration;
 

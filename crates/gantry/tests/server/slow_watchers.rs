@@ -1,4 +1,4 @@
-//! Watchers that do not read (apiserver.md 9.2, scenario 33).
+//! Watchers that do not read.
 
 use std::fs;
 use std::time::Duration;

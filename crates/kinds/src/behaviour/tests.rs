@@ -7,7 +7,6 @@ fn updated(behaviour: &Behaviour, old: &Value, new: Value, part: Part) -> Value 
     new
 }
 
-// apiserver.md 9.2, scenario 19
 #[test]
 fn custom_objects_count_what_is_neither_metadata_nor_status() {
     let old = json!({ "metadata": { "generation": 1 }, "spec": { "a": 1 }, "status": { "s": 1 } });

@@ -6,7 +6,6 @@ fn causes(faults: &[Invalid]) -> Vec<(&str, &str)> {
     faults.iter().map(|it| (it.field.as_str(), it.message.as_str())).collect()
 }
 
-// apiserver.md 9.2, scenario 20
 #[test]
 fn no_finalizer_joins_once_deletion_began() {
     let meta = |names: Value| {

@@ -1,4 +1,4 @@
-//! What kubectl reads in a document (apiserver.md 1.9).
+//! What kubectl reads in a document.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,6 @@ fn operations<'a>(document: &'a Value, method: &str) -> Vec<(&'a String, &'a Val
 }
 
 /// Validation and dry run: kubectl looks for the patch of the kind and at its query parameters.
-/// The document's part of apiserver.md 9.2, scenario 12.
 #[test]
 fn every_kind_has_a_patch_that_validates_fields_and_runs_dry() {
     for golden in Golden::all() {

@@ -4,7 +4,6 @@ use serde_json::json;
 use super::*;
 use crate::fixtures::any_json;
 
-// apiserver.md 9.2, scenario 40
 #[test]
 fn operations_change_the_document() {
     let document = json!({ "data": { "a": "x" }, "list": ["a", "b"], "n": null });
@@ -222,7 +221,6 @@ fn patches_are_bounded() {
     ));
 }
 
-// apiserver.md 9.2, scenario 41
 #[test]
 fn a_merge_patch_merges_objects_and_replaces_the_rest() {
     let document = json!({ "labels": { "a": "1", "b": "2" }, "list": [1, 2], "text": "x" });

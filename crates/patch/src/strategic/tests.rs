@@ -23,7 +23,6 @@ fn names(object: &Value) -> Vec<&str> {
     containers.iter().map(|it| it["name"].as_str().unwrap()).collect()
 }
 
-// apiserver.md 9.2, scenario 42
 #[test]
 fn elements_merge_by_key() {
     let container = |name: &str| json!({ "name": name, "image": "i" });

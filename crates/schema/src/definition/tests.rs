@@ -14,7 +14,6 @@ fn causes(faults: &[Invalid]) -> Vec<[String; 3]> {
     causes
 }
 
-/// apiserver.md 9.2, scenario 50.
 #[test]
 fn definitions_are_judged_as_a_real_server_judges_them() {
     let answers: Vec<Value> = serde_json::from_str(include_str!("tests/answers.json")).unwrap();
@@ -144,7 +143,6 @@ fn a_new_storage_version_joins_the_stored_ones() {
     assert_eq!(validate_definition(&new, Some(&old)), []);
 }
 
-/// apiserver.md 9.2, scenario 49.
 #[test]
 fn names_are_had_by_one() {
     let first = established();

@@ -30,7 +30,6 @@ fn recorded(causes: &Value) -> Vec<[String; 3]> {
 /// what it cannot rule out.
 const TAKEN: [&str; 2] = ["objects compared", "string() in a message"];
 
-/// apiserver.md 9.2, scenario 53.
 #[test]
 fn definitions_are_judged_as_a_real_server_judges_them() {
     let answers: Vec<Value> = serde_json::from_str(include_str!("tests/definitions.json")).unwrap();
@@ -48,7 +47,6 @@ fn definitions_are_judged_as_a_real_server_judges_them() {
     }
 }
 
-/// apiserver.md 9.2, scenario 53.
 #[test]
 fn objects_are_judged_as_a_real_server_judges_them() {
     let groups: Vec<Value> = serde_json::from_str(include_str!("tests/objects.json")).unwrap();

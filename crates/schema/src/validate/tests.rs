@@ -42,7 +42,6 @@ fn assert_refused(x: &Value, table: &[(Value, &[Cause<'_>])]) {
     }
 }
 
-/// apiserver.md 9.2, scenario 52.
 #[test]
 fn texts_are_measured_in_code_points_and_matched() {
     let x = json!({ "type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-zä]+$" });
@@ -560,7 +559,6 @@ fn status_is_named_without_its_own_name() {
     );
 }
 
-/// apiserver.md 9.2, scenario 53.
 #[test]
 fn what_was_wrong_and_is_unchanged_is_let_be() {
     let part = json!({ "type": "object", "required": ["k"], "properties": {

@@ -96,7 +96,7 @@ fn a_watch_starts_wherever_it_is_told() {
     });
 }
 
-/// apiserver.md 2.8: the revision of bookmarks advances also when the resource is idle.
+/// The revision of bookmarks advances also when the resource is idle.
 #[test]
 fn an_idle_watch_catches_up_with_the_store() {
     let (store, _) = Plain::open(&small(8192)).unwrap();

@@ -22,7 +22,6 @@ fn refused(answer: Result<Value, ApplyError>) -> String {
     answer.unwrap_err().to_string()
 }
 
-// apiserver.md 9.2, scenario 44
 #[test]
 fn applying_twice_changes_nothing() {
     let mut story = story();
@@ -132,7 +131,6 @@ fn what_nobody_owns_outlives_a_release() {
     assert_eq!(answer["spec"]["parts"], json!({ "theirs": "2", "filled-in": "3" }));
 }
 
-// apiserver.md 9.2, scenario 46
 #[test]
 fn what_was_there_before_the_first_apply_has_an_owner() {
     let mut story = story();
@@ -149,7 +147,6 @@ fn what_was_there_before_the_first_apply_has_an_owner() {
     assert_eq!(refused(story.apply("m", &config_map(&json!({ "a": "z" })))), message);
 }
 
-// apiserver.md 9.2, scenario 48
 #[test]
 fn faults_are_told_as_the_original_server_tells_them() {
     let start = "failed to create typed patch object (/d; apps/v1, Kind=Deployment): ";
@@ -173,7 +170,6 @@ fn faults_are_told_as_the_original_server_tells_them() {
     assert_eq!(story().apply("m", &managed).unwrap_err(), ApplyError::ManagedFields);
 }
 
-// apiserver.md 9.2, scenario 45
 #[test]
 fn a_key_has_its_default_and_the_owner_does_not() {
     let mut object = deployment();
@@ -273,7 +269,6 @@ fn custom_lists_and_maps_are_owned_by_their_type() {
     assert_eq!(refused(story.apply("m2", &widget(third))), message);
 }
 
-// apiserver.md 9.2, scenario 47
 #[test]
 fn a_status_apply_owns_status_only() {
     let widget = |status: Value| {

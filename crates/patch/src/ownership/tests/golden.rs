@@ -78,7 +78,6 @@ fn custom_objects_are_owned_as_on_a_real_server() {
     replay(fixtures::widget(), &empty, include_str!("golden/widget.json"));
 }
 
-// apiserver.md 9.2, scenario 47
 #[test]
 fn scales_are_owned_as_on_a_real_server() {
     let record: Value = serde_json::from_str(include_str!("golden/scale.json")).unwrap();

@@ -7,7 +7,6 @@ fn story() -> Story {
     Story::new(fixtures::config_map(), "v1")
 }
 
-// apiserver.md 9.2, scenario 46
 #[test]
 fn what_is_written_is_owned_and_lost_by_the_others() {
     let mut story = story();

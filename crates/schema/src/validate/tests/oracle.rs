@@ -9,7 +9,6 @@ fn texts(value: &Value) -> Vec<String> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// apiserver.md 9.2, scenarios 38, 51 and 52.
 #[test]
 fn objects_are_judged_as_a_real_server_judges_them() {
     let (groups, _) = read_json(include_bytes!("answers.json")).unwrap();
@@ -49,7 +48,6 @@ fn objects_are_judged_as_a_real_server_judges_them() {
     assert!(count > 250, "{count}");
 }
 
-/// apiserver.md 9.2, scenario 53.
 #[test]
 fn updates_are_judged_as_a_real_server_judges_them() {
     let (answers, _) = read_json(include_bytes!("updates.json")).unwrap();
