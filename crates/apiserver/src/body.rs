@@ -152,7 +152,6 @@ mod tests {
     use hyper::body::Body as _;
 
     use super::*;
-    use hyper::body::Body as _;
 
     #[tokio::test]
     async fn pieces_come_in_large_frames() {
