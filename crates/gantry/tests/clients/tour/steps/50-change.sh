@@ -84,7 +84,7 @@ kubectl rollout status deployment/web --timeout=1s
 
 kubectl rollout undo deployment/web
 
-kubectl get deployment web -o yaml --show-managed-fields
+kubectl get deployment web -o yaml
 
 kubectl get deployment web
 
