@@ -46,7 +46,7 @@ KUBE_EDITOR='true' kubectl edit configmap settings
 
 KUBE_EDITOR='sed -i s/level:.*/level:/' kubectl edit configmap settings -o name
 
-kubectl get cm settings -o yaml --show-managed-fields
+kubectl get cm settings -o yaml
 
 kubectl replace -f files/replaced.yaml
 
