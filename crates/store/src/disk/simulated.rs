@@ -27,6 +27,8 @@ struct Inner {
     pending_names: Vec<BTreeMap<String, usize>>,
     operations: usize,
     faults: BTreeMap<usize, Fault>,
+    /// What goes wrong next with a file, whatever else the disk is busy with.
+    file_faults: BTreeMap<usize, Fault>,
     off: bool,
     capacity: Option<usize>,
 }
@@ -56,6 +58,19 @@ impl Simulated {
         let mut inner = self.inner.lock().unwrap();
         let at = inner.operations + after;
         inner.faults.insert(at, fault);
+    }
+
+    /// Lets something go wrong with a file, at the first operation on it that can.
+    pub(crate) fn fault_in(&self, name: &str, fault: Fault) {
+        let mut inner = self.inner.lock().unwrap();
+        match fault {
+            // It is the disk that has no power, not the file.
+            Fault::PowerLoss => inner.off = true,
+            Fault::ShortWrite | Fault::SyncError => {
+                let file = inner.names[name];
+                inner.file_faults.insert(file, fault);
+            }
+        }
     }
 
     /// Bytes all files together may have.
@@ -150,6 +165,15 @@ impl Simulated {
 }
 
 impl Inner {
+    /// Whether an operation on a file is to go wrong in a way.
+    fn breaks(&mut self, file: usize, fault: Fault) -> bool {
+        let due = self.file_faults.get(&file) == Some(&fault);
+        if due {
+            self.file_faults.remove(&file);
+        }
+        due
+    }
+
     fn used(&self) -> usize {
         let files: BTreeSet<_> = self.names.values().collect();
         files.into_iter().map(|file| self.files[*file].current.len()).sum()
@@ -283,7 +307,7 @@ impl File for Handle {
         let offset = usize::try_from(offset).unwrap();
         self.disk.step(&[Fault::ShortWrite], |inner, fault| {
             Self::grow(inner, self.file, offset + buffer.len())?;
-            if fault.is_some() {
+            if fault.is_some() || inner.breaks(self.file, Fault::ShortWrite) {
                 inner.files[self.file].write(offset, &buffer[..buffer.len() / 2]);
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -299,8 +323,9 @@ impl File for Handle {
 
     fn sync(&self) -> io::Result<()> {
         self.disk.step(&[Fault::SyncError], |inner, fault| {
+            let broken = fault.is_some() || inner.breaks(self.file, Fault::SyncError);
             let content = &mut inner.files[self.file];
-            if fault.is_some() {
+            if broken {
                 // The system takes the pages for clean; only writing them again saves them.
                 content.pending.clear();
                 return Err(io::Error::other("the disk is broken"));

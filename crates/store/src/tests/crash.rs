@@ -143,7 +143,7 @@ fn what_was_only_in_memory_after_a_failed_synchronisation_is_written_again() {
     let (store, _) = open(&disk, &small(8192)).unwrap();
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
-        disk.fault(0, Fault::SyncError);
+        disk.fault_in(&log_name(1), Fault::SyncError);
         let answer = store.commit(put("s", "b", "2")).await;
         assert!(matches!(answer, Err(CommitError::Failed(_))));
     });

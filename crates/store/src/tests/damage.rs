@@ -190,7 +190,7 @@ fn a_torn_end_is_cut_and_reported() {
     let (store, _) = open(&disk, &options).unwrap();
     runtime().block_on(async {
         store.commit(put("s", "a", "1")).await.unwrap();
-        disk.fault(0, Fault::ShortWrite);
+        disk.fault_in(&log_name(1), Fault::ShortWrite);
         let long = "x".repeat(1000);
         assert!(store.commit(put("s", "b", &long)).await.is_err());
     });

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::disk::simulated::Fault;
+use crate::log::segment::log_name;
 
 #[test]
 fn expectations_decide() {
@@ -134,7 +135,7 @@ fn a_broken_disk_ends_the_store_but_not_reading() {
         runtime().block_on(async {
             store.commit(put("s", "a", "1")).await.unwrap();
             let mut watch = store.watch("s", Revision::EMPTY).unwrap();
-            disk.fault(0, fault);
+            disk.fault_in(&log_name(1), fault);
             let write = || put("s", "b", "2");
             for answer in together(&store, vec![write(), write(), write()]).await {
                 let error = answer.unwrap_err();

@@ -24,7 +24,7 @@ kubectl auth can-i get /healthz
 
 kubectl auth can-i get nosuchthings
 
-kubectl auth can-i --list | head -3
+kubectl auth can-i --list | head -3 | tr -s ' '
 
 kubectl get --raw /healthz
 

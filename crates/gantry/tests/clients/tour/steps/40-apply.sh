@@ -32,15 +32,15 @@ kubectl apply --server-side --field-manager=other -f files/server-side-other.yam
 
 kubectl apply --server-side -f files/server-side.yaml
 
-kubectl get deployment shared -o yaml
+kubectl get deployment shared -o yaml --show-managed-fields
 
-kubectl get configmap shared -o yaml
+kubectl get configmap shared -o yaml --show-managed-fields
 
 kubectl diff --server-side -f files/server-side.yaml --force-conflicts
 
 kubectl apply --server-side --force-conflicts -f files/web.yaml
 
-kubectl get deployment applied -o yaml
+kubectl get deployment applied -o yaml --show-managed-fields
 
 kubectl apply -f files/refused.yaml
 

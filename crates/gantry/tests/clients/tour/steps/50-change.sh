@@ -46,7 +46,7 @@ KUBE_EDITOR='true' kubectl edit configmap settings
 
 KUBE_EDITOR='sed -i s/level:.*/level:/' kubectl edit configmap settings -o name
 
-kubectl get cm settings -o yaml
+kubectl get cm settings -o yaml --show-managed-fields
 
 kubectl replace -f files/replaced.yaml
 
@@ -84,7 +84,7 @@ kubectl rollout status deployment/web --timeout=1s
 
 kubectl rollout undo deployment/web
 
-kubectl get deployment web -o yaml
+kubectl get deployment web -o yaml --show-managed-fields
 
 kubectl get deployment web
 

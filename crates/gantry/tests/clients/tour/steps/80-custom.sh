@@ -35,7 +35,7 @@ kubectl get "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' '
 
 kubectl describe "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' ' ,)" -A
 
-kubectl get "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' ' ,)" -A -o yaml
+kubectl get "$(kubectl get crds -o jsonpath='{.items[*].metadata.name}' | tr ' ' ,)" -A -o yaml --show-managed-fields
 
 kubectl apply -f valid/
 
@@ -51,7 +51,7 @@ kubectl get widgets
 
 kubectl get wd small -o wide
 
-kubectl get widget small -o yaml
+kubectl get widget small -o yaml --show-managed-fields
 
 kubectl describe widget small
 
