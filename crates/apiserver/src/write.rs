@@ -357,10 +357,7 @@ fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<(), Refusa
         let Resource { group, plural, .. } = &*write.resource;
         return Err(Refusal::invalid(group, plural, &write.name, &[fault]));
     }
-    if named.parse::<u64>().is_err() {
-        let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(named));
-        return Err(Refusal::failure(words));
-    }
+    crate::query::revision(named).map_err(Refusal::failure)?;
     if named == current { Ok(()) } else { Err(write.refusal(Refusal::modified, &write.name)) }
 }
 
