@@ -34,7 +34,7 @@ pub fn number(u: &mut Unstructured<'_>) -> Result<Value> {
     Ok(match u.int_in_range(0..=15)? {
         0 => json!(u.arbitrary::<i64>()?),
         1 => json!(u.arbitrary::<u64>()?),
-        2 => json!(f64::from(u.arbitrary::<i16>()?) / 8.0),
+        2 => json!(u.arbitrary::<f64>()?),
         3 => json!(1.5),
         4 => json!(u64::MAX),
         5 => json!(-0.0),
