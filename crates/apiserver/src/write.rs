@@ -112,13 +112,14 @@ impl Api {
         let prefix = meta(&object, "generateName").to_owned();
         let generate = meta(&object, "name").is_empty() && !prefix.is_empty();
         for _ in 0..NAMES {
-            let mut object = object.clone();
+            // Another name may be needed, and with it the object as it was.
+            let mut object = if generate { object.clone() } else { std::mem::take(&mut object) };
             if generate {
                 object["metadata"]["name"] = json!(names::generate(&prefix));
             }
             fill_system_fields(write, &mut object);
             self.prepare_create(write, &mut object)?;
-            let object = resource.normal(object);
+            let object = resource.normal(object)?;
             let (faults, warnings) = resource.validate_create(&object);
             let name = meta(&object, "name").to_owned();
             if !faults.is_empty() {
@@ -246,7 +247,7 @@ impl Api {
             check_revision(write, &live, &new)?;
             carry_over(&live, &mut new);
             self.prepare_update(write, &live, &mut new)?;
-            let new = resource.normal(new);
+            let new = resource.normal(new)?;
             let (faults, more) = resource.validate_update(&new, &live, write.part);
             if !faults.is_empty() {
                 let kind = kind_of(&resource, &new);
