@@ -204,13 +204,15 @@ fuzz_target!(|data: &[u8]| {
     let runtime = Builder::new_current_thread().enable_time().build().expect("it can be made");
     runtime.block_on(async {
         let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).expect("it is new");
-        let counters = Counters::register(&Metrics::new(&Build::default())).expect("once");
+        let metrics = Metrics::new(&Build::default());
+        let counters = Counters::register(&metrics).expect("once");
         let stop = CancellationToken::new();
         let jitter = fastrand::Rng::with_seed(1);
         let mut tasks = Tasks::new(Clock::system(), counters, jitter, &stop);
         let settings = Settings {
             address: "127.0.0.1:6443".to_owned(),
             version: "0".to_owned(),
+            metrics,
             authority: String::new(),
         };
         let api = Api::start(store, settings, &mut tasks).await.expect("it can start");

@@ -25,12 +25,14 @@ struct Server {
 impl Server {
     async fn start() -> Self {
         let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).unwrap();
-        let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+        let metrics = Metrics::new(&Build::default());
+        let counters = Counters::register(&metrics).unwrap();
         let jitter = fastrand::Rng::with_seed(1);
         let mut tasks = Tasks::new(Clock::system(), counters, jitter, &CancellationToken::new());
         let settings = Settings {
             address: "127.0.0.1:6443".to_owned(),
             version: "test".to_owned(),
+            metrics,
             authority: String::new(),
         };
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
