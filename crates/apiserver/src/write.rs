@@ -52,6 +52,8 @@ pub(crate) enum Written {
 /// else's change went through, so a caller who names no revision sees a refusal only after being
 /// overtaken this often.
 const TRIES: usize = 1_000;
+/// Bytes of an object. Kubernetes stores no larger ones, so what is stored here can be moved there.
+const OBJECT: usize = 1536 * 1024;
 /// Names tried for a prefix.
 const NAMES: usize = 8;
 
@@ -161,6 +163,14 @@ impl Api {
         object: &Value,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let halves = encode(object);
+        let bytes = halves.head.len() + halves.tail.len();
+        if bytes > OBJECT {
+            let kind = &resource.kind;
+            return Err(Refusal::too_large(format!(
+                "the {kind} would be stored with {bytes} bytes, and the limit is {OBJECT}; split \
+                 it, or remove what it does not need"
+            )));
+        }
         let value = gantry_store::Value { head: halves.head, tail: halves.tail };
         let change = gantry_store::Change::Put(value);
         self.commit(resource, key, expect, change).await

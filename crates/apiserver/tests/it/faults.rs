@@ -95,3 +95,37 @@ async fn some_faults_of_clients_are_internal_errors_as_they_are_in_kubernetes() 
         assert_eq!(answer["message"], message, "{why}");
     }
 }
+
+/// An object grows by what the server adds to it and by patches, so its size counts, not that of the
+/// request.
+#[tokio::test]
+async fn an_object_that_is_too_large_is_refused_and_the_old_one_stays() {
+    let server = Server::start().await;
+    let text = "x".repeat(800 * 1024);
+    let kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let definition = json!({
+        "metadata": { "name": "blobs.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "blobs", "kind": "Blob" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": {
+                "openAPIV3Schema": { "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true },
+            } }],
+        },
+    });
+    let (status, answer) = server.ask("POST", kinds, JSON, definition).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let blobs = "/apis/example.com/v1/namespaces/default/blobs";
+    let blob = json!({ "apiVersion": "example.com/v1", "kind": "Blob",
+        "metadata": { "name": "a" }, "one": text });
+    let (status, answer) = server.ask("POST", blobs, JSON, blob).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let blob = format!("{blobs}/a");
+    let (status, answer) = server.ask("PATCH", &blob, MERGE, json!({ "two": text })).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE, "{answer}");
+    let words = answer["message"].as_str().unwrap();
+    assert!(words.contains("the limit is 1572864; split it"), "{words}");
+    let (_, answer) = server.ask("GET", &blob, JSON, "").await;
+    assert_eq!((answer["one"].as_str(), answer.get("two")), (Some(text.as_str()), None));
+}
