@@ -3,6 +3,7 @@
 //! Reading follows what `kubectl` accepts (YAML 1.1 booleans, `0644` as octal, merge keys) with one
 //! difference: a duplicate key is an error, because whichever value wins, the user meant both.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -29,11 +30,34 @@ pub struct SyntaxError {
 /// # Errors
 /// The first syntax error: nothing after it can be trusted.
 pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
-    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    // The reader calls itself for every level, and takes up to 40 KB of stack for each. Whoever
+    // calls this may be deep in a stack of two megabytes already.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(STACK);
+        let reading = thread.spawn_scoped(scope, || parse(text));
+        let reading = reading.map_err(|error| SyntaxError {
+            at: Position::default(),
+            what: format!("cannot be read now: {error}"),
+            remedy: "try again when the system has threads to give",
+        })?;
+        reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        budget: serde_saphyr::budget! { max_depth: DEPTH, flow_nesting_limit: DEPTH },
+    };
     let documents = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options)
         .map_err(|error| explain(&error))?;
     documents.into_iter().map(plain).filter(keep).collect()
 }
+
+/// Levels of a document. The deepest definitions of kinds have about fifty.
+const DEPTH: usize = 100;
+/// Bytes of stack for them. Only what is used is ever taken from the system.
+const STACK: usize = 16 << 20;
 
 /// Renders a value as one YAML document without a leading `---`.
 ///
@@ -76,8 +100,9 @@ fn explain(error: &serde_saphyr::Error) -> SyntaxError {
         (format!("duplicate key \"{key}\""), "keep one, or split the document with a line `---`")
     } else if text.contains("tabs disallowed") {
         ("a tab is used for indentation".to_owned(), "indent with spaces")
-    } else if text.contains("recursion limit") {
-        (text, "nest less deeply: no Gantry object needs more than 100 levels")
+    } else if text.contains("recursion limit") || text.contains("Depth {") {
+        let remedy = "nest less deeply: no Gantry object needs more than 100 levels";
+        ("too many levels".to_owned(), remedy)
     } else if text.contains("non-finite") {
         (text, "write a finite number")
     } else if text.contains("budget") || text.contains("limit exceeded") {
@@ -109,6 +134,7 @@ fn plain(raw: Spanned<Raw>) -> Result<Node, SyntaxError> {
         Raw::List(items) => Content::List(items.into_iter().map(plain).collect::<Result<_, _>>()?),
         Raw::Map(entries) => {
             let mut map: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
+            let mut names = HashSet::with_capacity(entries.len());
             for (key, value) in entries {
                 let key = plain(key)?;
                 let Some(name) = key.scalar_text() else {
@@ -119,7 +145,7 @@ fn plain(raw: Spanned<Raw>) -> Result<Node, SyntaxError> {
                     });
                 };
                 // `1:` and `"1":` differ in YAML and collide in JSON.
-                if map.iter().any(|(have, _)| have.name == name) {
+                if !names.insert(name.clone()) {
                     return Err(SyntaxError {
                         at: key.at,
                         what: format!("duplicate key \"{name}\""),
@@ -226,6 +252,33 @@ mod tests {
             assert_eq!(documents.len(), 1, "{why}");
             assert_eq!(documents[0].to_json(), expected, "{why}");
         }
+    }
+
+    /// The deepest document that is read, and deeper ones, called with next to no stack left.
+    #[test]
+    fn depth_is_bounded_before_the_stack_is() {
+        let deep = |depth: usize| {
+            [
+                format!("{}1{}", "{\"a\": ".repeat(depth), "}".repeat(depth)),
+                format!("{}1{}", "[".repeat(depth), "]".repeat(depth)),
+                (0..depth).fold(String::new(), |text, at| text + &" ".repeat(at) + "a:\n"),
+                format!("{}1", "- ".repeat(depth)),
+                format!("{}1{}", "? {a: [".repeat(depth / 3), "]}".repeat(depth / 3)),
+            ]
+        };
+        let work = move || {
+            for text in deep(DEPTH - 1) {
+                if let Err(error) = read(&text) {
+                    assert!(error.what.contains("map key"), "{error}: {text}");
+                }
+            }
+            for text in deep(DEPTH + 5).into_iter().chain(deep(3 * DEPTH)) {
+                let error = read(&text).unwrap_err();
+                assert!(error.to_string().contains("nest less deeply"), "{error}");
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
+        thread.join().unwrap();
     }
 
     #[test]
