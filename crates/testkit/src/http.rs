@@ -19,10 +19,12 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+mod bare;
 mod stream;
 mod tls;
 mod upgrade;
 
+pub use bare::{Bare, BareError};
 pub use stream::Stream;
 pub use tls::{TlsError, install_provider};
 pub use upgrade::Upgraded;

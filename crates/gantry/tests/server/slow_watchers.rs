@@ -22,13 +22,13 @@ const ALONE: usize = 400;
 /// for each would take a thousand times 26 MB.
 const BOUND: u64 = 300 << 20;
 
-fn resident(server: &Embedded) -> u64 {
+pub(super) fn resident(server: &Embedded) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-fn mb(bytes: u64) -> u64 {
+pub(super) fn mb(bytes: u64) -> u64 {
     bytes / 1_000_000
 }
 
@@ -140,6 +140,11 @@ async fn watchers_that_wait_cost_little() {
     let with = resident(&server);
     println!("{} watchers in {took:?}: {} MB became {} MB", waiting.len(), mb(before), mb(with));
     assert!(with < before + BOUND, "{} MB became {} MB", mb(before), mb(with));
+    // One more than a server serves is told to come back.
+    let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={after}");
+    let refused = super::client(&server, Protocol::Http2).open(Request::get(path)).await.unwrap();
+    assert_eq!(refused.status, http::StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.headers.contains_key(http::header::RETRY_AFTER));
     // All of them are there.
     make(&client, "news", "").await;
     for mut watch in waiting {
