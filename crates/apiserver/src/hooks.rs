@@ -121,12 +121,12 @@ impl Api {
         }
         if write.resource.space == REQUESTS {
             // Who asks is what the server knows, not what the request says.
-            let Caller { name, groups } = &write.caller;
-            object["spec"]["username"] = json!(name);
-            object["spec"]["groups"] = json!(groups);
-            for forged in ["uid", "extra"] {
-                object["spec"].as_object_mut().and_then(|spec| spec.shift_remove(forged));
-            }
+            let Caller { name, uid, groups, extra } = &write.caller;
+            let spec = &mut object["spec"];
+            spec["username"] = json!(name);
+            spec["uid"] = json!(uid);
+            spec["groups"] = json!(groups);
+            spec["extra"] = json!(extra);
         }
         Ok(())
     }

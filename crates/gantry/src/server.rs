@@ -165,7 +165,9 @@ fn caller(parts: &http::request::Parts, peer: &Peer) -> Option<Caller> {
         return None;
     }
     Some(match &peer.certificate {
-        Some(subject) => Caller::certified(&subject.common_name, &subject.organizations),
+        Some(subject) => {
+            Caller::certified(&subject.common_name, &subject.organizations, &subject.sha256_hex)
+        }
         None => Caller::anonymous(),
     })
 }
