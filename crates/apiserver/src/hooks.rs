@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::access::Caller;
 use crate::api::{Api, Entry};
+use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
 use crate::parts::resource;
 use crate::resource::Resource;
@@ -166,6 +167,9 @@ impl Api {
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
+        if write.resource.space == CLUSTER_ROLES {
+            Box::pin(self.aggregate_roles()).await?;
+        }
         Ok(entry)
     }
 
@@ -188,6 +192,9 @@ impl Api {
         }
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
+        }
+        if write.resource.space == CLUSTER_ROLES {
+            Box::pin(self.aggregate_roles()).await?;
         }
         Ok(entry)
     }
