@@ -241,6 +241,11 @@ fn check_place(resource: &Resource, target: &Target, verb: Verb) -> Result<(), R
         return Ok(());
     }
     let named = !target.name.is_empty();
+    // What is only ever made, as reviews are, has no objects that could be named.
+    let objects = ["get", "update", "patch", "delete", "watch"];
+    if named && !objects.iter().any(|verb| resource.has_verb(verb)) {
+        return Err(Refusal::unknown_resource());
+    }
     let fits = match verb {
         Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => named,
         Verb::List | Verb::DeleteCollection => !named,

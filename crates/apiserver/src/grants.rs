@@ -83,15 +83,22 @@ impl Api {
             .authority
             .policy(&self.0.store, |policy| policy.rules_of(&role, &write.namespace));
         match found {
-            Ok(rules) => self.check_rules(write, object, &rules),
-            Err(words) if plural.is_empty() => Err(Refusal::failure(words)),
-            Err(_) => Err(Refusal::not_found(GROUP, plural, &role.name)),
+            Some(rules) => self.check_rules(write, object, &rules),
+            None if plural.is_empty() => {
+                let kind = gantry_schema::quote(&role.kind);
+                Err(Refusal::failure(format!("unsupported role reference kind: {kind}")))
+            }
+            None if plural == "roles" && write.namespace.is_empty() => {
+                Err(Refusal::bad_request("Namespace parameter required."))
+            }
+            // Named after what is written, as the real server does it.
+            None => Err(Refusal::not_found(GROUP, &write.resource.plural, &role.name)),
         }
     }
 
     fn check_rules(&self, write: &Write, object: &Value, rules: &[Rule]) -> Result<(), Refusal> {
         let why = self.0.authority.policy(&self.0.store, |policy| {
-            policy.escalation(write.caller.user(), &write.namespace, rules)
+            policy.escalation(write.caller.user(), &write.namespace, &write.resource.plural, rules)
         });
         why.map_or(Ok(()), |why| Err(forbidden(write, object, &why)))
     }

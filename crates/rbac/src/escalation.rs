@@ -48,10 +48,16 @@ pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, Missing> {
 
 impl Policy {
     /// Why a user may not grant these rules in a namespace, or in the cluster if it is empty; `None`
-    /// if they hold all of them.
+    /// if they hold all of them. `written` is the resource by which they would be granted.
     #[must_use]
-    pub fn escalation(&self, user: User<'_>, namespace: &str, rules: &[Rule]) -> Option<String> {
-        let held = self.held_by_granter(user, namespace);
+    pub fn escalation(
+        &self,
+        user: User<'_>,
+        namespace: &str,
+        written: &str,
+        rules: &[Rule],
+    ) -> Option<String> {
+        let held = self.held_by_granter(user, namespace, written);
         let lacking = match missing(&held.rules, rules) {
             Ok(lacking) if lacking.is_empty() => return None,
             Ok(lacking) => {

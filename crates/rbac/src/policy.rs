@@ -46,13 +46,13 @@ struct Bindings {
     by_subject: HashMap<Key, BTreeSet<Arc<str>>>,
 }
 
-/// Where roles are looked for, which decides how one that is missing is named.
+/// Who looks for a role, which decides how one that is missing is named.
 #[derive(Clone, Copy, Debug)]
-enum Words {
-    /// As authorization names it: `role.rbac…`.
-    Singular,
-    /// As the storage names it: `roles.rbac…`.
-    Plural,
+enum Seeker<'a> {
+    /// Who decides about requests: by its kind, `role.rbac…`.
+    Decision,
+    /// Who writes roles and bindings: by the resource that is written, whatever is missing.
+    Write(&'a str),
 }
 
 impl Policy {
@@ -116,7 +116,7 @@ impl Policy {
         }
         let mut errors = Vec::new();
         for found in self.bindings_of(user, asked.namespace()) {
-            match self.find(&found.binding.role_ref, found.namespace, Words::Singular) {
+            match self.find(&found.binding.role_ref, found.namespace, Seeker::Decision) {
                 Ok(rules) if rules.iter().any(|rule| rule.allows(asked)) => {
                     return Decision { allowed: true, reason: found.reason(user) };
                 }
@@ -137,7 +137,7 @@ impl Policy {
     pub fn reasons(&self, user: User<'_>, asked: &Attributes) -> Vec<String> {
         let mut reasons = Vec::new();
         for found in self.bindings_of(user, asked.namespace()) {
-            let rules = self.find(&found.binding.role_ref, found.namespace, Words::Singular);
+            let rules = self.find(&found.binding.role_ref, found.namespace, Seeker::Decision);
             if rules.is_ok_and(|rules| rules.iter().any(|rule| rule.allows(asked))) {
                 reasons.push(found.reason(user));
             }
@@ -148,18 +148,18 @@ impl Policy {
     /// The rules a user holds in a namespace; in the whole cluster if it is empty.
     #[must_use]
     pub fn held(&self, user: User<'_>, namespace: &str) -> Held {
-        self.held_in(user, namespace, Words::Singular)
+        self.held_in(user, namespace, Seeker::Decision)
     }
 
     /// The same for a refusal to grant, which names what is missing as the storage does.
-    pub(crate) fn held_by_granter(&self, user: User<'_>, namespace: &str) -> Held {
-        self.held_in(user, namespace, Words::Plural)
+    pub(crate) fn held_by_granter(&self, user: User<'_>, namespace: &str, written: &str) -> Held {
+        self.held_in(user, namespace, Seeker::Write(written))
     }
 
-    fn held_in(&self, user: User<'_>, namespace: &str, words: Words) -> Held {
+    fn held_in(&self, user: User<'_>, namespace: &str, seeker: Seeker<'_>) -> Held {
         let (mut held, mut errors) = (Vec::new(), Vec::new());
         for found in self.bindings_of(user, namespace) {
-            match self.find(&found.binding.role_ref, found.namespace, words) {
+            match self.find(&found.binding.role_ref, found.namespace, seeker) {
                 Ok(rules) => held.extend(rules.iter().cloned()),
                 Err(error) => errors.push(error),
             }
@@ -168,21 +168,24 @@ impl Policy {
     }
 
     /// The rules of a role that a binding in `namespace` names; the namespace is empty for a binding
-    /// of the cluster.
-    ///
-    /// # Errors
-    /// Why there are none, in words.
-    pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<Arc<[Rule]>, String> {
-        self.find(role, namespace, Words::Plural).cloned()
+    /// of the cluster. `None` if there is no such role.
+    #[must_use]
+    pub fn rules_of(&self, role: &RoleRef, namespace: &str) -> Option<Arc<[Rule]>> {
+        self.find(role, namespace, Seeker::Decision).ok().cloned()
     }
 
-    fn find(&self, role: &RoleRef, namespace: &str, words: Words) -> Result<&Arc<[Rule]>, String> {
+    fn find(
+        &self,
+        role: &RoleRef,
+        namespace: &str,
+        seeker: Seeker<'_>,
+    ) -> Result<&Arc<[Rule]>, String> {
         let RoleRef { kind, name, .. } = role;
-        let (found, (singular, plural)) = match kind.as_str() {
-            "ClusterRole" => (self.cluster_roles.get(name), ("clusterrole", "clusterroles")),
+        let (found, sort) = match kind.as_str() {
+            "ClusterRole" => (self.cluster_roles.get(name), "clusterrole"),
             "Role" => {
                 let roles = self.roles.get(namespace);
-                (roles.and_then(|roles| roles.get(name)), ("role", "roles"))
+                (roles.and_then(|roles| roles.get(name)), "role")
             }
             _ => {
                 let kind = gantry_schema::quote(kind);
@@ -190,11 +193,11 @@ impl Policy {
             }
         };
         found.ok_or_else(|| {
-            let kind = match words {
-                Words::Singular => singular,
-                Words::Plural => plural,
+            let sort = match seeker {
+                Seeker::Decision => sort,
+                Seeker::Write(resource) => resource,
             };
-            format!("{kind}.rbac.authorization.k8s.io \"{name}\" not found")
+            format!("{sort}.rbac.authorization.k8s.io \"{name}\" not found")
         })
     }
 

@@ -99,11 +99,11 @@ fn refusals_list_what_is_missing_by_resource() {
 {NonResourceURLs:["/a"], Verbs:["post"]}
 {NonResourceURLs:["/b"], Verbs:["get"]}
 {NonResourceURLs:["/b"], Verbs:["post"]}"#;
-    assert_eq!(policy.escalation(bob, "", &granted).as_deref(), Some(expected));
-    assert_eq!(policy.escalation(bob, "x", &read(&json!([brief("- pods get")]))), None);
+    assert_eq!(policy.escalation(bob, "", "roles", &granted).as_deref(), Some(expected));
+    assert_eq!(policy.escalation(bob, "x", "roles", &read(&json!([brief("- pods get")]))), None);
     policy.remove_cluster_role("some");
-    let words = policy.escalation(bob, "", &read(&json!([brief("- pods get")]))).unwrap();
-    let end = r#"; resolution errors: [clusterroles.rbac.authorization.k8s.io "some" not found]"#;
+    let words = policy.escalation(bob, "", "roles", &read(&json!([brief("- pods get")]))).unwrap();
+    let end = r#"; resolution errors: [roles.rbac.authorization.k8s.io "some" not found]"#;
     assert!(words.ends_with(end), "{words}");
 }
 
@@ -113,7 +113,7 @@ fn a_grant_of_billions_is_refused_at_once() {
     let rule = json!({ "apiGroups": many, "resources": many, "verbs": many });
     let granted = read(&json!([rule]));
     assert_eq!(missing(&read(&json!([brief("- pods get")])), &granted), Err(Missing::Uncounted));
-    let refusal = Policy::default().escalation(User { name: "b", groups: &[] }, "", &granted);
+    let refusal = Policy::default().escalation(User { name: "b", groups: &[] }, "", "", &granted);
     assert!(
         refusal.unwrap().ends_with("more than 100000 permissions, which are too many to compare")
     );

@@ -136,8 +136,8 @@ fn held_rules_come_binding_by_binding() {
     assert_eq!(verbs, ["b", "a"]);
     assert_eq!(held.errors, "clusterrole.rbac.authorization.k8s.io \"gone\" not found");
     assert_eq!(policy.held(user, "").rules.len(), 1);
-    let errors = policy.held_by_granter(user, "").errors;
-    assert_eq!(errors, "clusterroles.rbac.authorization.k8s.io \"gone\" not found");
+    let errors = policy.held_by_granter(user, "", "rolebindings").errors;
+    assert_eq!(errors, "rolebindings.rbac.authorization.k8s.io \"gone\" not found");
 }
 
 /// One change of the policy, over few names so that changes meet.
