@@ -48,6 +48,15 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/node
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e --test e2e --test clients
 
+# How long each target runs, and which; FUZZ has its own build output, because everything in it is
+# instrumented.
+SECONDS ?= 60
+TARGETS ?= $(notdir $(basename $(wildcard fuzz/fuzz_targets/*.rs)))
+.PHONY: fuzz
+fuzz: ## Feed random input to whatever reads input (SECONDS=60 TARGETS='apply wire')
+	@scripts/check-tools --fuzz
+	@scripts/fuzz "$(SECONDS)" $(TARGETS)
+
 .PHONY: bench
 bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 --only create')
 	@scripts/check-tools

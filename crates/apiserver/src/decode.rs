@@ -43,11 +43,13 @@ pub(crate) fn tree(
     };
     match content {
         Content::Json => read_json(body).map_err(|fault| unrecognised(&fault.to_string())),
-        // Most of what is called YAML is JSON, and that is read much faster.
-        Content::Yaml if body.first() == Some(&b'{') && read_json(body).is_ok() => {
-            read_json(body).map_err(|fault| unrecognised(&fault.to_string()))
-        }
         Content::Yaml => {
+            // Most of what is called YAML is JSON, and that is read much faster.
+            if body.first() == Some(&b'{')
+                && let Ok(read) = read_json(body)
+            {
+                return Ok(read);
+            }
             let text = std::str::from_utf8(body).map_err(|_| unrecognised("invalid UTF-8"))?;
             let documents = gantry_api::yaml::read(text).map_err(|fault| {
                 let line = fault.at.line;
@@ -138,9 +140,8 @@ fn strict_fault(resource: &Resource, problems: &str) -> String {
 
 /// Whether the body is about this kind. Built-in kinds may leave that to the path.
 fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
-    let shown = tree.to_string();
     let expected = resource.api_version();
-    let Some(fields) = tree.as_object_mut() else {
+    if !tree.is_object() {
         let words = format!(
             "the object provided is unrecognized (must be of type {}): couldn't \
              get version/kind; json parse error: json: cannot unmarshal {} into Go value of type \
@@ -148,11 +149,11 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
              \"json:\\\"kind,omitempty\\\"\" }} ({})",
             resource.kind,
             json_type(tree),
-            hex_start(&shown)
+            start(&tree.to_string())
         );
         return Err(Refusal::bad_request(words));
-    };
-    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    }
+    let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, version) = (text("kind"), text("apiVersion"));
     match &resource.nature {
         Nature::Builtin(_) => {
@@ -180,19 +181,17 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
                 );
                 return fault(version, why);
             }
-            fields.insert("kind".to_owned(), json!(resource.kind));
-            fields.insert("apiVersion".to_owned(), json!(expected));
+            tree["kind"] = json!(resource.kind);
+            tree["apiVersion"] = json!(expected);
         }
         Nature::Custom(_) => {
-            let unrecognised = |why: &str| {
-                Err(Refusal::bad_request(format!(
-                    "the object provided is unrecognized (must be of type {}): {why} ({})",
-                    resource.kind,
-                    hex_start(&shown)
-                )))
-            };
             if kind.is_empty() {
-                return unrecognised(&format!("Object 'Kind' is missing in '{shown}'"));
+                let (kind, shown) = (&resource.kind, tree.to_string());
+                return Err(Refusal::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {kind}): Object 'Kind' \
+                     is missing in '{shown}' ({})",
+                    start(&shown)
+                )));
             }
             if version != expected {
                 let mut refusal = Refusal::bad_request(format!(
@@ -200,9 +199,9 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
                      version ({expected})"
                 ));
                 // A version that is not known has no fields of its own.
-                let own = fields
-                    .keys()
-                    .filter(|name| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+                let own = tree.as_object().into_iter().flatten().map(|(name, _)| name);
+                let own =
+                    own.filter(|name| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
                 refusal.warnings = own.map(|name| format!("unknown field \"{name}\"")).collect();
                 return Err(refusal);
             }
@@ -223,6 +222,6 @@ fn json_type(value: &Value) -> &'static str {
 }
 
 /// The start of a document, as upstream shows what it could not read.
-fn hex_start(text: &str) -> String {
+fn start(text: &str) -> String {
     text.chars().take(1024).collect()
 }

@@ -59,7 +59,8 @@ pub(crate) fn answer(
                 None => Err(Refusal::unknown_resource()),
             }
         }
-        // Every client that asks for the second version goes on without it.
+        // Clients that find no second version take the third. What is lost is kubectl's own check of
+        // kinds that cannot be patched: reviews need `--validate=false`.
         Route::OpenapiV2 | Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
     }
 }

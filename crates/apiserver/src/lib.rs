@@ -24,6 +24,7 @@ pub mod discovery;
 pub mod resource;
 pub mod stored;
 
+pub mod frames;
 mod read;
 mod watch;
 mod websocket;
@@ -54,7 +55,7 @@ pub mod answer;
 pub mod body;
 mod documents;
 mod openapi;
-mod paging;
+pub mod paging;
 mod render;
 
 pub use access::Caller;

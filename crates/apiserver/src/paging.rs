@@ -1,12 +1,14 @@
 //! Options of lists and watches, and the tokens that lead from page to page.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::GeneralPurpose;
+use base64::engine::general_purpose::{NO_PAD, URL_SAFE_NO_PAD};
+use base64::{DecodeError, Engine as _};
 use gantry_schema::Invalid;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::query::Query;
+use crate::query::{self, Query};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::Refusal;
 
@@ -66,6 +68,10 @@ struct Token {
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
+/// As Go reads tokens: bits that are left over do not matter.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
 impl Resume {
     /// The token of a page that ended with `key`, which is relative to the list's own prefix.
     #[must_use]
@@ -85,9 +91,18 @@ impl Resume {
             let words = format!("invalid continue token: continue key is not valid: {why}");
             Err(Refusal::bad_request(words))
         };
-        let bytes = match URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')) {
+        let bytes = match LENIENT.decode(text) {
             Ok(bytes) => bytes,
-            Err(error) => return fault(format!("illegal base64 data: {error}")),
+            Err(error) => {
+                let place = match error {
+                    DecodeError::InvalidByte(place, _)
+                    | DecodeError::InvalidLastSymbol(place, _) => place,
+                    // The letters that do not make a byte.
+                    DecodeError::InvalidLength(_) => text.len() / 4 * 4,
+                    DecodeError::InvalidPadding => text.find('=').unwrap_or(text.len()),
+                };
+                return fault(format!("illegal base64 data at input byte {place}"));
+            }
         };
         let token: Token = match serde_json::from_slice(&bytes) {
             Ok(token) => token,
@@ -170,13 +185,14 @@ fn moment(revision: &str, matching: &str, limit: usize, watch: bool) -> Result<M
     if revision.is_empty() {
         return Ok(Moment::Latest);
     }
-    let Ok(number) = revision.parse::<u64>() else {
-        let word = json!(revision);
-        let detail = format!("strconv.ParseUint: parsing {word}: invalid syntax");
-        // Kubernetes calls this an internal error; it is the caller's.
-        let fault = Invalid::value("resourceVersion", &word, &detail);
-        return Err(Refusal::failure(fault.to_string()));
-    };
+    let number = query::revision(revision).map_err(|detail| {
+        let fault = Invalid::value("resourceVersion", &json!(revision), &detail);
+        // Of a watch, Kubernetes calls this an internal error; it is the caller's.
+        match watch {
+            true => Refusal::failure(fault.to_string()),
+            false => Refusal::bad_request(format!("invalid resource version: {fault}")),
+        }
+    })?;
     Ok(match (matching, number) {
         (_, 0) => Moment::Any,
         ("Exact", _) => Moment::At(number),
@@ -267,6 +283,16 @@ mod tests {
         for token in table {
             let refusal = Resume::read(&token).unwrap_err();
             assert!(refusal.message.contains("continue key is not valid"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_that_are_not_text_are_refused_in_known_words() {
+        let table = [("!", 0), ("ab*d", 2), ("abcde", 4), ("e30=", 3)];
+        for (token, place) in table {
+            let refusal = Resume::read(token).unwrap_err();
+            let words = format!("illegal base64 data at input byte {place}");
+            assert!(refusal.message.ends_with(&words), "{token}: {}", refusal.message);
         }
     }
 

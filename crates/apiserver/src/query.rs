@@ -50,10 +50,26 @@ impl Query {
     pub fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(name).filter(|text| !text.is_empty()) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| {
-            let words = format!("strconv.ParseInt: parsing {text:?}: invalid syntax");
-            Refusal::bad_request(words)
+            let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+            Refusal::bad_request(number_fault("ParseInt", text, digits))
         })
     }
+}
+
+/// Reads a resource version.
+///
+/// # Errors
+/// In the words of the parser clients know.
+pub fn revision(text: &str) -> Result<u64, String> {
+    // A sign is no part of one.
+    let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+    number.ok_or_else(|| number_fault("ParseUint", text, text))
+}
+
+fn number_fault(parser: &str, text: &str, digits: &str) -> String {
+    let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if whole { "value out of range" } else { "invalid syntax" };
+    format!("strconv.{parser}: parsing {}: {why}", Value::from(text))
 }
 
 /// Decodes `%41` and, in queries, `+`.
@@ -63,10 +79,12 @@ pub fn decode(text: &str, plus_is_space: bool) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut place = 0;
     while let Some(&byte) = bytes.get(place) {
-        let escaped = bytes.get(place + 1..place + 3).and_then(|pair| {
-            let pair = std::str::from_utf8(pair).ok()?;
-            u8::from_str_radix(pair, 16).ok()
-        });
+        // Digit by digit: a number may also have a sign, and `%+1` is no escape.
+        let digit = |place: usize| {
+            let letter = char::from(*bytes.get(place)?);
+            letter.to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+        };
+        let escaped = digit(place + 1).zip(digit(place + 2)).map(|(high, low)| high * 16 + low);
         match (byte, escaped) {
             (b'%', Some(byte)) => {
                 decoded.push(byte);
@@ -164,17 +182,17 @@ fn printable(letter: char) -> bool {
     !letter.is_control() && letter != '\u{feff}'
 }
 
-/// Reads a Go duration such as `9m19s`, in milliseconds.
+/// Reads a Go duration such as `9m19s`, in milliseconds; a negative one is none at all.
 ///
 /// # Errors
 /// In the words clients know.
 pub fn duration_millis(text: &str) -> Result<u64, String> {
     let fault = || format!("time: invalid duration {}", Value::from(text));
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
         return Ok(0);
     }
-    if rest.is_empty() || rest.starts_with('-') {
+    if rest.is_empty() {
         return Err(fault());
     }
     let mut millis = 0.0_f64;
@@ -199,13 +217,13 @@ pub fn duration_millis(text: &str) -> Result<u64, String> {
         millis += number * scale;
         rest = &rest[unit..];
     }
-    Ok(whole(millis))
+    Ok(if text.starts_with('-') { 0 } else { whole(millis) })
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "negative numbers were refused, and a duration beyond u64 saturates"
+    reason = "there is no sign left, and a duration beyond u64 saturates"
 )]
 fn whole(millis: f64) -> u64 {
     millis.ceil() as u64
@@ -222,6 +240,7 @@ mod tests {
         assert_eq!(query.get("labelSelector"), Some("x=1,y in (b)"));
         assert_eq!(query.flag("watch"), Some(true));
         assert_eq!(query.get("b"), Some("%zz"), "a broken escape stands for itself");
+        assert_eq!(decode("%+1%41", false), "%+1A", "a sign is no digit");
         assert_eq!(query.get("none"), None);
     }
 
@@ -233,6 +252,8 @@ mod tests {
             ("300ms", Ok(300)),
             ("1h", Ok(3_600_000)),
             ("0", Ok(0)),
+            ("-1s", Ok(0)),
+            ("--1s", Err("time: invalid duration \"--1s\"".to_owned())),
             ("abc", Err("time: invalid duration \"abc\"".to_owned())),
             ("5", Err("time: missing unit in duration \"5\"".to_owned())),
             ("5x", Err("time: unknown unit \"x\" in duration \"5x\"".to_owned())),
@@ -241,6 +262,28 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(duration_millis(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn revisions_are_read_as_go_reads_them() {
+        let fault =
+            |text: &str, why: &str| Err(format!("strconv.ParseUint: parsing \"{text}\": {why}"));
+        let table = [
+            ("7", Ok(7)),
+            ("18446744073709551615", Ok(u64::MAX)),
+            ("18446744073709551616", fault("18446744073709551616", "value out of range")),
+            ("abc", fault("abc", "invalid syntax")),
+            ("+7", fault("+7", "invalid syntax")),
+            ("-1", fault("-1", "invalid syntax")),
+            ("", fault("", "invalid syntax")),
+        ];
+        for (text, expected) in table {
+            assert_eq!(revision(text), expected, "{text}");
+        }
+        let query = Query::read(Some("limit=99999999999999999999"));
+        let refusal = query.number("limit").unwrap_err();
+        let words = "strconv.ParseInt: parsing \"99999999999999999999\": value out of range";
+        assert_eq!(refusal.message, words);
     }
 
     #[test]

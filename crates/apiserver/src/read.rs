@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_kinds::selectable::stored_name;
+use gantry_schema::Invalid;
 use gantry_store::{Revision, SpaceSnapshot};
 use http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,7 @@ use crate::api::{Api, Ask, Entry};
 use crate::body::{Body, pieces};
 use crate::negotiate::Shape;
 use crate::paging::{ListOptions, Moment, Resume};
+use crate::query;
 use crate::render::{self, Rendering};
 use crate::resource::Resource;
 use crate::status::Refusal;
@@ -28,9 +30,9 @@ impl Api {
     /// One object.
     pub(crate) async fn get(&self, ask: &Ask) -> Result<Response<Body>, Refusal> {
         if let Some(text) = ask.query.get("resourceVersion").filter(|it| !it.is_empty()) {
-            let revision = text.parse::<u64>().map_err(|_| {
-                let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(text));
-                Refusal::failure(words)
+            let revision = query::revision(text).map_err(|detail| {
+                let fault = Invalid::value("resourceVersion", &json!(text), &detail);
+                Refusal::failure(fault.to_string())
             })?;
             self.reach(revision).await?;
         }

@@ -149,12 +149,13 @@ impl Resource {
     }
 
     /// An object in the form its kind is written in, after the server changed something in it.
-    pub(crate) fn normal(&self, object: Value) -> Value {
+    pub(crate) fn normal(&self, object: Value) -> Result<Value, Refusal> {
         match &self.nature {
-            Nature::Builtin(builtin) => {
-                gantry_builtin::read(builtin.type_id, object.clone()).map_or(object, |it| it.value)
-            }
-            Nature::Custom(_) => object,
+            Nature::Builtin(builtin) => match gantry_builtin::read(builtin.type_id, object) {
+                Ok(read) => Ok(read.value),
+                Err(fault) => Err(Refusal::internal(&format!("{}: {fault}", self.kind))),
+            },
+            Nature::Custom(_) => Ok(object),
         }
     }
 

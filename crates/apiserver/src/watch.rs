@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Ask, Entry};
 use crate::body::{Body, unfold};
-use crate::negotiate::Shape;
+use crate::negotiate::{Encoding, Shape};
 use crate::paging::{ListOptions, Moment, Resume};
 use crate::read::{Page, selects};
 use crate::render::Frame;
@@ -36,6 +36,12 @@ const CHUNK: usize = 64 * 1024;
 impl Api {
     /// Follows a collection, or one object.
     pub(crate) async fn watch(&self, mut ask: Ask) -> Result<Response<Body>, Refusal> {
+        if ask.format.encoding == Encoding::Yaml {
+            // Documents that follow each other without an end are not written as YAML.
+            let words =
+                "only the following media types are accepted: application/json;stream=watch";
+            return Err(Refusal::not_acceptable(words));
+        }
         let mut options = ListOptions::read(&ask.query, true)?;
         ask.resource.check_fields(&options.fields)?;
         if !ask.target.name.is_empty() {

@@ -55,6 +55,8 @@ pub(crate) enum Written {
 /// else's change went through, so a caller who names no revision sees a refusal only after being
 /// overtaken this often.
 const TRIES: usize = 1_000;
+/// Bytes of an object. Kubernetes stores no larger ones, so what is stored here can be moved there.
+const OBJECT: usize = 1536 * 1024;
 /// Names tried for a prefix.
 const NAMES: usize = 8;
 
@@ -117,13 +119,14 @@ impl Api {
         let prefix = meta(&object, "generateName").to_owned();
         let generate = meta(&object, "name").is_empty() && !prefix.is_empty();
         for _ in 0..NAMES {
-            let mut object = object.clone();
+            // Another name may be needed, and with it the object as it was.
+            let mut object = if generate { object.clone() } else { std::mem::take(&mut object) };
             if generate {
                 object["metadata"]["name"] = json!(names::generate(&prefix));
             }
             fill_system_fields(write, &mut object);
             self.prepare_create(write, &mut object)?;
-            let object = resource.normal(object);
+            let object = resource.normal(object)?;
             let (faults, warnings) = resource.validate_create(&object);
             let name = meta(&object, "name").to_owned();
             if !faults.is_empty() {
@@ -169,6 +172,14 @@ impl Api {
         object: &Value,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let halves = encode(object);
+        let bytes = halves.head.len() + halves.tail.len();
+        if bytes > OBJECT {
+            let kind = &resource.kind;
+            return Err(Refusal::too_large(format!(
+                "the {kind} would be stored with {bytes} bytes, and the limit is {OBJECT}; split \
+                 it, or remove what it does not need"
+            )));
+        }
         let value = gantry_store::Value { head: halves.head, tail: halves.tail };
         let change = gantry_store::Change::Put(value);
         self.commit(resource, key, expect, change).await
@@ -259,7 +270,7 @@ impl Api {
             check_revision(write, &live, &new)?;
             carry_over(&live, &mut new);
             self.prepare_update(write, &live, &mut new)?;
-            let new = resource.normal(new);
+            let new = resource.normal(new)?;
             let (faults, more) = resource.validate_update(&new, &live, write.part);
             if !faults.is_empty() {
                 let kind = kind_of(&resource, &new);
@@ -370,10 +381,7 @@ fn check_revision(write: &Write, live: &Value, new: &Value) -> Result<(), Refusa
         let Resource { group, plural, .. } = &*write.resource;
         return Err(Refusal::invalid(group, plural, &write.name, &[fault]));
     }
-    if named.parse::<u64>().is_err() {
-        let words = format!("strconv.ParseUint: parsing {}: invalid syntax", json!(named));
-        return Err(Refusal::failure(words));
-    }
+    crate::query::revision(named).map_err(Refusal::failure)?;
     if named == current { Ok(()) } else { Err(write.refusal(Refusal::modified, &write.name)) }
 }
 

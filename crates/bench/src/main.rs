@@ -63,9 +63,22 @@ struct Arguments {
     #[arg(long, default_value_t = 10_000)]
     objects: usize,
 
+    /// Only these servers; may be repeated.
+    #[arg(long, value_enum)]
+    server: Vec<Server>,
+
     /// Also write all figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Server {
+    /// etcd and kube-apiserver.
+    Kubernetes,
+    /// `gantry apiserver`.
+    Gantry,
 }
 
 /// A server under measurement.
@@ -73,6 +86,22 @@ struct Subject {
     name: &'static str,
     target: Target,
     pids: Vec<u32>,
+}
+
+/// What a figure took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cost {
+    times: Option<sample::Summary>,
+    cpu_us: Option<f64>,
+}
+
+impl Cost {
+    /// What requests took: their times, and the processor time of the server for each.
+    fn of(times: sample::Summary, cpu: Duration) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
+        let each = cpu.as_secs_f64() * 1e6 / times.count.max(1) as f64;
+        Self { times: Some(times), cpu_us: Some(each) }
+    }
 }
 
 #[tokio::main]
@@ -86,22 +115,24 @@ async fn main() -> anyhow::Result<()> {
 
     let mut figures = Vec::new();
     // One server at a time: two would share the machine and neither figure would mean anything.
-    let began = clock.moment();
-    let cluster = RealCluster::plan().durable().start().await?;
-    let subject = Subject {
-        name: "kubernetes",
-        target: cluster.admin().target().clone(),
-        pids: cluster.processes().into_iter().map(|(_, pid)| pid).collect(),
-    };
-    measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
-    drop(cluster);
-
-    let began = clock.moment();
-    let server = embedded::Plan::new(beside_this_program("gantry")?).start(&clock).await?;
-    let subject =
-        Subject { name: "gantry", target: server.target().clone(), pids: vec![server.pid()] };
-    measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
-    drop(server);
+    let wanted = |server| arguments.server.is_empty() || arguments.server.contains(&server);
+    if wanted(Server::Kubernetes) {
+        let began = clock.moment();
+        let cluster = RealCluster::plan().durable().start().await?;
+        let subject = Subject {
+            name: "kubernetes",
+            target: cluster.admin().target().clone(),
+            pids: cluster.processes().into_iter().map(|(_, pid)| pid).collect(),
+        };
+        measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
+    }
+    if wanted(Server::Gantry) {
+        let began = clock.moment();
+        let server = embedded::Plan::new(beside_this_program("gantry")?).start(&clock).await?;
+        let subject =
+            Subject { name: "gantry", target: server.target().clone(), pids: vec![server.pid()] };
+        measure(&subject, began, &arguments, &clock, &mut tasks, &mut figures).await?;
+    }
 
     io::stdout().lock().write_all(report::table(&figures).as_bytes())?;
     if let Some(path) = &arguments.json {
@@ -129,7 +160,7 @@ async fn measure(
     figures: &mut Vec<Figure>,
 ) -> anyhow::Result<()> {
     let time = Duration::from_secs(arguments.seconds);
-    let mut note = |what: &str, setting: String, value, unit, better, times| {
+    let mut note = |what: &str, setting: String, value, unit, better, cost: Cost| {
         eprintln!("{}: {what} {setting}: {value:.1} {unit}", subject.name);
         figures.push(Figure {
             what: what.to_owned(),
@@ -138,22 +169,30 @@ async fn measure(
             value,
             unit,
             better,
-            times,
+            times: cost.times,
+            cpu_us: cost.cpu_us,
         });
     };
     let most = arguments.clients.iter().copied().max().unwrap_or(1);
     let client = Client::new(&subject.target, Protocol::Http2, clock.clone())?;
     workload::create(&client, "/api/v1/namespaces", &namespace("first")).await?;
     let started = (clock.moment() - began).as_secs_f64() * 1000.0;
-    note("start to first object", String::new(), started, "ms", Better::Less, None);
+    note("start to first object", String::new(), started, "ms", Better::Less, Cost::default());
     note(
         "memory",
         "idle".to_owned(),
         usage::resident_megabytes(&subject.pids),
         "MB",
         Better::Less,
-        None,
+        Cost::default(),
     );
+    // Before the loads, which leave more behind the faster a server is.
+    if arguments.objects > 0 {
+        fill(subject, arguments.objects, clock, tasks).await?;
+        let setting = format!("{} objects of 1 KiB", arguments.objects);
+        let memory = usage::resident_megabytes(&subject.pids);
+        note("memory", setting, memory, "MB", Better::Less, Cost::default());
+    }
 
     let name = "bench";
     workload::prepare(&client, name, most).await?;
@@ -177,30 +216,31 @@ async fn measure(
             };
             // Past every number this run can use, so that names are never used twice.
             first += 1_000_000_000;
+            let cpu = usage::cpu(&subject.pids);
             let outcome = run.measure(clock, tasks).await?;
+            let cpu = usage::cpu(&subject.pids).saturating_sub(cpu);
             note(
                 workload.name(),
                 describe(clients, protocol, pace),
                 outcome.rate,
                 "/s",
                 Better::More,
-                Some(outcome.times),
+                Cost::of(outcome.times, cpu),
             );
         }
     }
     for watchers in arguments.watchers.iter().copied().filter(|n| *n > 0) {
         let name = format!("fan-{watchers}");
         workload::create(&client, "/api/v1/namespaces", &namespace(&name)).await?;
+        let cpu = usage::cpu(&subject.pids);
         let outcome =
             fan_out::measure(&subject.target, &name, watchers, time, clock, tasks).await?;
+        let cpu = usage::cpu(&subject.pids).saturating_sub(cpu);
         let setting = format!("{watchers} watchers");
-        note("fan-out writes", setting.clone(), outcome.writes, "/s", Better::More, None);
-        note("fan-out", setting, outcome.deliveries, "/s", Better::More, Some(outcome.delays));
-    }
-    if arguments.objects > 0 {
-        fill(subject, arguments.objects, clock, tasks).await?;
-        let setting = format!("{} objects of 1 KiB", arguments.objects);
-        note("memory", setting, usage::resident_megabytes(&subject.pids), "MB", Better::Less, None);
+        let (writes, cost) = (outcome.writes, Cost::default());
+        note("fan-out writes", setting.clone(), writes, "/s", Better::More, cost);
+        let cost = Cost::of(outcome.delays, cpu);
+        note("fan-out", setting, outcome.deliveries, "/s", Better::More, cost);
     }
     Ok(())
 }

@@ -25,6 +25,10 @@ pub(crate) struct Figure {
     /// How long single requests took, where there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) times: Option<Summary>,
+    /// Processor time of the server for each request, in microseconds: what is left of a server's
+    /// cost when those who ask share its processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_us: Option<f64>,
 }
 
 /// Which way a figure improves.
@@ -52,8 +56,10 @@ pub(crate) fn ratio(figures: &[Figure], figure: &Figure) -> Option<f64> {
 
 /// All figures as a table, one line each, in the order they were taken.
 pub(crate) fn table(figures: &[Figure]) -> String {
-    let head =
-        ["what", "setting", "target", "figure", "p50 ms", "p99 ms", "max ms", "errors", "ratio"];
+    let head = [
+        "what", "setting", "target", "figure", "p50 ms", "p99 ms", "max ms", "errors", "cpu us",
+        "ratio",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     for figure in figures {
         let time = |pick: fn(&Summary) -> f64| {
@@ -68,6 +74,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
             time(|times| times.p99_ms),
             time(|times| times.max_ms),
             figure.times.as_ref().map_or_else(String::new, |times| times.errors.to_string()),
+            figure.cpu_us.map_or_else(String::new, amount),
             ratio(figures, figure).map_or_else(String::new, |ratio| format!("{ratio:.1}x")),
         ]);
     }
@@ -116,6 +123,7 @@ mod tests {
             unit: "/s",
             better,
             times: None,
+            cpu_us: None,
         }
     }
 

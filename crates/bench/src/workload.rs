@@ -47,7 +47,11 @@ impl Workload {
         let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
         let text = format!("{client}-{n}");
         match self {
-            Self::Create => Request::post(maps, &config_map(&format!("new-{text}"), &text)),
+            // Apart from what others read: how many are made depends on the server.
+            Self::Create => Request::post(
+                format!("/api/v1/namespaces/{namespace}-new/configmaps"),
+                &config_map(&format!("new-{text}"), &text),
+            ),
             Self::Get => {
                 let index = (client as u64).wrapping_mul(7919).wrapping_add(n) % STOCK as u64;
                 Request::get(format!("{maps}/stock-{index}"))
@@ -78,8 +82,10 @@ pub(crate) async fn prepare(
     namespace: &str,
     clients: usize,
 ) -> anyhow::Result<()> {
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    create(client, "/api/v1/namespaces", &body).await?;
+    for name in [namespace.to_owned(), format!("{namespace}-new")] {
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        create(client, "/api/v1/namespaces", &body).await?;
+    }
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
     for index in 0..STOCK {
         let mut map = config_map(&format!("stock-{index}"), "0");

@@ -158,6 +158,16 @@ mod tests {
         assert_eq!(read_json(b"18446744073709551615").unwrap().0, json!(u64::MAX));
     }
 
+    /// A reader that is off by the last digit changes a stored number with every update.
+    #[test]
+    fn floats_are_read_as_they_were_written() {
+        for text in ["-6.770541110820074e+280", "0.10000000149011612", "2.2250738585072014e-308"] {
+            let (value, _) = read_json(text.as_bytes()).unwrap();
+            let written: f64 = text.parse().unwrap();
+            assert_eq!(value.as_f64().map(f64::to_bits), Some(written.to_bits()), "{text}");
+        }
+    }
+
     #[test]
     fn depth_is_bounded() {
         let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth]].concat();

@@ -92,6 +92,11 @@ pub struct Client {
     pool: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
+/// What a server may send ahead of the reader, on one stream and on one connection: as Go's client,
+/// which most clients of Kubernetes are.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+
 impl Client {
     /// A client without connections; they are opened when they are needed.
     ///
@@ -118,7 +123,8 @@ impl Client {
             .pool_timer(clock.hyper_timer())
             .retry_canceled_requests(false)
             .http2_only(protocol == Protocol::Http2)
-            .http2_adaptive_window(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .build(connector);
         Ok(Self { base: Arc::new(base), authorization, clock, patience: PATIENCE, pool })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use gantry_schema::Invalid;
 use regex::Regex;
 
 /// Requirements that labels must meet, all of them.
@@ -80,21 +81,26 @@ impl Token {
     }
 }
 
+/// What stands between tokens.
+const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
 fn tokens(text: &str) -> Vec<Token> {
     const SIGNS: [&str; 9] = ["==", "!=", "=", "!", "(", ")", ",", ">", "<"];
     let mut found = Vec::new();
-    let mut rest = text.trim_start();
-    while !rest.is_empty() {
+    // Not `trim`: to the grammar, other white space of Unicode is part of a word. A zero byte ends
+    // the text if a token could start there, and else only the token before it.
+    let mut rest = text.trim_start_matches(SPACE);
+    while !rest.is_empty() && !rest.starts_with('\0') {
         if let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
             found.push(Token::Sign(sign));
             rest = &rest[sign.len()..];
         } else {
-            let special = |it: char| it.is_whitespace() || "=!(),><".contains(it);
+            let special = |it: char| SPACE.contains(&it) || "=!(),><\0".contains(it);
             let end = rest.find(special).unwrap_or(rest.len());
             found.push(Token::Word(rest[..end].to_owned()));
             rest = &rest[end..];
         }
-        rest = rest.trim_start();
+        rest = rest.strip_prefix('\0').unwrap_or(rest).trim_start_matches(SPACE);
     }
     found.push(Token::End);
     found
@@ -208,10 +214,8 @@ impl Parser {
     fn number(&mut self) -> Result<i64, String> {
         let text = self.exact_value()?;
         text.parse().map_err(|_| {
-            format!(
-                "values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be \
-                 an integer"
-            )
+            let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
+            Invalid::value("values[0]", &text.clone().into(), detail).to_string()
         })
     }
 
@@ -262,7 +266,7 @@ fn fits(pattern: &LazyLock<Option<Regex>>, text: &str) -> bool {
 }
 
 fn check_key(key: &str) -> Result<(), String> {
-    let fault = |detail: &str| Err(format!("<nil>: Invalid value: {key:?}: {detail}"));
+    let fault = |detail: &str| Err(Invalid::value("<nil>", &key.into(), detail).to_string());
     let name = match key.split_once('/') {
         Some((prefix, name)) => {
             if prefix.is_empty() {
@@ -297,8 +301,10 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(key: &str, place: usize, value: &str) -> Result<(), String> {
-    let fault =
-        |detail: &str| Err(format!("values[{place}][{key}]: Invalid value: {value:?}: {detail}"));
+    let fault = |detail: &str| {
+        let field = format!("values[{place}][{key}]");
+        Err(Invalid::value(field, &value.into(), detail).to_string())
+    };
     if value.len() > 63 {
         return fault("must be no more than 63 bytes");
     }
@@ -340,6 +346,8 @@ mod tests {
             ("n>5", false, false),
             ("l=", false, false),
             ("in in (a)", false, false),
+            ("\0(nonsense", true, true),
+            ("l=\01", true, false),
         ];
         for (text, with, without) in table {
             let selector = LabelSelector::read(text).unwrap();
@@ -365,6 +373,14 @@ mod tests {
             ),
             ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
             ("!", "unable to parse requirement: found '', expected: identifier"),
+            (
+                "a=\u{a0}b",
+                "unable to parse requirement: values[0][a]: Invalid value: \"\u{a0}b\": a \
+                valid label must be an empty string or consist of alphanumeric characters, '-', '_' \
+                or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+                'my_value',  or '12345', regex used for validation is \
+                '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            ),
             ("a,,b", "found ',', expected: identifier after ','"),
             ("(", "found '(', expected: !, identifier, or 'end of string'"),
             (

@@ -1,0 +1,57 @@
+//! The whole server in one process: requests go in and answers come out, without a network.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod faults;
+
+use bytes::Bytes;
+use gantry_apiserver::{Api, Caller, Settings};
+use gantry_process::clock::Clock;
+use gantry_process::metrics::{Build, Metrics};
+use gantry_process::tasks::{Counters, Tasks};
+use gantry_store::{Durability, Options, Store};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+/// A server that keeps its objects in memory.
+struct Server {
+    api: Api,
+    /// Ends the server's own tasks when it is dropped.
+    _tasks: Tasks,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).unwrap();
+        let metrics = Metrics::new(&Build::default());
+        let counters = Counters::register(&metrics).unwrap();
+        let jitter = fastrand::Rng::with_seed(1);
+        let mut tasks = Tasks::new(Clock::system(), counters, jitter, &CancellationToken::new());
+        let settings = Settings {
+            address: "127.0.0.1:6443".to_owned(),
+            version: "test".to_owned(),
+            metrics,
+            authority: String::new(),
+        };
+        let api = Api::start(store, settings, &mut tasks).await.unwrap();
+        Self { api, _tasks: tasks }
+    }
+
+    /// Sends JSON, or a patch of the type that `content` names, and reads the answer.
+    async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        content: &str,
+        body: impl ToString,
+    ) -> (StatusCode, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", content);
+        let request = request.body(Bytes::from(body.to_string())).unwrap();
+        let answer = self.api.handle(request, Some(Caller::server())).await;
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+}

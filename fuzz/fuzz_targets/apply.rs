@@ -1,0 +1,96 @@
+//! Writes by several managers: entries stay readable, and to apply again changes nothing.
+#![no_main]
+
+use std::borrow::Cow;
+
+use arbitrary::{Result, Unstructured};
+use gantry_fuzz::kinds::{Kind, named};
+use gantry_fuzz::{kinds, tree};
+use gantry_patch::Set;
+use gantry_patch::ownership::{Context, OneVersion, apply, check_entries, unchanged, update};
+use gantry_schema::Schema;
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+
+const CUSTOM: (&str, &str) = ("example.com/v1", "Widget");
+
+/// What decoding makes of an object, if it can be decoded.
+fn decoded(kind: Option<&Kind>, schema: &Schema, mut object: Value) -> Option<Value> {
+    match kind {
+        Some(kind) => gantry_builtin::read(kind.type_id, object).ok().map(|read| read.value),
+        None => {
+            gantry_schema::prune(schema, &mut object);
+            gantry_schema::default(schema, &mut object);
+            Some(object)
+        }
+    }
+}
+
+fn entries(u: &mut Unstructured<'_>, api_version: &str, object: &Value) -> Result<Value> {
+    let mut entries = Vec::new();
+    for _ in 0..u.int_in_range(0..=3)? {
+        let mut fields = tree::free(u)?;
+        if u.arbitrary()?
+            && let Some(names) = object.as_object()
+        {
+            fields = names.keys().map(|name| (format!("f:{name}"), json!({}))).collect();
+        }
+        entries.push(json!({
+            "manager": tree::text(u)?, "operation": *u.choose(&["Apply", "Update"])?,
+            "apiVersion": if u.ratio(1, 8)? { tree::text(u)? } else { api_version.to_owned() },
+            "fieldsType": "FieldsV1", "fieldsV1": fields, "time": "2006-01-02T15:04:05Z",
+        }));
+    }
+    Ok(entries.into())
+}
+
+fn run(u: &mut Unstructured<'_>) -> Result<()> {
+    let kind = if u.ratio(2, 3)? { Some(kinds::builtin(u)?) } else { None };
+    let schema: Cow<'_, Schema> = match kind {
+        Some(kind) => Cow::Borrowed(&kind.schema),
+        None => Cow::Borrowed(kinds::custom(u)?),
+    };
+    let (api_version, name) =
+        kind.map_or(CUSTOM, |kind| (kind.api_version.as_str(), kind.name.as_str()));
+    let bare = json!({ "apiVersion": api_version, "kind": name });
+    let empty = decoded(kind, &schema, bare).expect("nothing can be decoded");
+    let reset_fields = Set::new();
+    let mut live: Option<Value> = None;
+    for _ in 0..u.int_in_range(1..=4)? {
+        let context = Context {
+            schema: &schema,
+            api_version,
+            manager: *u.choose(&["a", "b", "c", ""])?,
+            subresource: *u.choose(&["", "", "", "status"])?,
+            now: "2026-01-02T15:04:05Z",
+            reset_fields: &reset_fields,
+            empty: &empty,
+            versions: &OneVersion,
+        };
+        let sent = named(tree::shaped(u, &schema)?, api_version, name);
+        if u.ratio(1, 3)? {
+            let Some(mut new) = decoded(kind, &schema, sent) else { continue };
+            if u.ratio(1, 4)? && new.is_object() {
+                new["metadata"]["managedFields"] = entries(u, api_version, &new)?;
+            }
+            if update(&context, live.as_ref(), &mut new).is_ok() {
+                let _ = check_entries(&new);
+                live = Some(new);
+            }
+            continue;
+        }
+        let force = u.arbitrary()?;
+        let Ok(applied) = apply(&context, live.as_ref(), &sent, force) else { continue };
+        check_entries(&applied).expect("what was written can be read");
+        let Some(stored) = decoded(kind, &schema, applied) else { continue };
+        let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
+        let again = decoded(kind, &schema, again).expect("it was decoded before");
+        assert!(unchanged(&stored, &again), "{sent}\nfirst {stored}\nthen  {again}");
+        live = Some(stored);
+    }
+    Ok(())
+}
+
+fuzz_target!(|data: &[u8]| {
+    let _ = run(&mut Unstructured::new(data));
+});
