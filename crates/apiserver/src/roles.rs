@@ -109,7 +109,7 @@ impl Api {
         object["metadata"]["uid"] = json!(names::uid());
         object["metadata"]["creationTimestamp"] = json!(write.stamp());
         resource.own(&write, None, &mut object);
-        Ok(resource.normal(object))
+        resource.normal(object)
     }
 
     /// Gives every ClusterRole that is made of others the rules of those others.
@@ -150,7 +150,7 @@ impl Api {
         let mut write = self.own_write(resource, &metadata, Part::Whole);
         AGGREGATOR.clone_into(&mut write.manager);
         let object = change::owned_by_apply(&write, Some(&live), &config, true)?;
-        let stored = resource.to_storage(&resource.normal(object));
+        let stored = resource.to_storage(&resource.normal(object)?);
         let expect = Expect::Revision(entry.revision);
         self.put(resource, name.to_owned(), expect, &stored).await.map(|_| ())
     }
