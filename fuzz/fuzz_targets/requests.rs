@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Settings};
+use gantry_apiserver::{Api, Caller, Mode, Settings};
 use gantry_fuzz::{kinds, tree};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
@@ -214,6 +214,7 @@ fuzz_target!(|data: &[u8]| {
             version: "0".to_owned(),
             metrics,
             authority: String::new(),
+            authorization: vec![Mode::Rbac],
         };
         let api = Api::start(store, settings, &mut tasks).await.expect("it can start");
         for ask in asks {

@@ -1,8 +1,9 @@
 //! Answers: documents in the form the caller asked for, with the headers every answer has.
 
 use bytes::Bytes;
+use http::header::X_CONTENT_TYPE_OPTIONS;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Uri};
 use serde::Serialize as _;
 use serde_json::Value;
 
@@ -96,6 +97,18 @@ pub fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> 
 /// Plain text, for what is no API.
 pub fn text(status: StatusCode, words: impl Into<Bytes>) -> Response<Body> {
     bytes(status, "text/plain; charset=utf-8", words.into())
+}
+
+/// The answer to a request that breaks before anyone serves it, in words that no API has.
+pub(crate) fn broken(uri: &Uri, words: &str) -> Response<Body> {
+    let asked = uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
+    let words = format!("Internal Server Error: {}: {words}", gantry_schema::quote(asked));
+    // As Kubernetes does it: a browser may show the text as a page.
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut response = text(StatusCode::INTERNAL_SERVER_ERROR, words + "\n");
+    let value = HeaderValue::from_static("nosniff");
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, value);
+    response
 }
 
 /// The answer to a path where nothing is.

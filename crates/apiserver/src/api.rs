@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::answer::{self, Style};
+use crate::authority::{Authority, Mode};
 use crate::body::Body;
 use crate::collect::Collector;
 use crate::definitions::Definitions;
@@ -24,7 +25,7 @@ use crate::resource::{Lookup, Registry, Resource};
 use crate::route::{Route, Target, Verb, route};
 use crate::status::Refusal;
 use crate::stored::{Known, Line};
-use crate::{access, documents};
+use crate::{access, documents, impersonation};
 
 /// The store as this server uses it.
 pub(crate) type Shelf = Store<Known, Line>;
@@ -46,6 +47,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) addresses: crate::addresses::Addresses,
     pub(crate) openapi: gantry_openapi::Documents,
+    pub(crate) authority: Authority,
 }
 
 impl std::fmt::Debug for Inner {
@@ -65,6 +67,8 @@ pub struct Settings {
     pub metrics: Metrics,
     /// The authority that signed the server's certificate, in PEM; namespaces get a copy.
     pub authority: String,
+    /// Who decides about requests, in this order.
+    pub authorization: Vec<Mode>,
 }
 
 /// One request about a resource, read so far that handlers need not look at headers again.
@@ -133,15 +137,20 @@ impl Api {
         let path = decode(parts.uri.path(), false);
         let query = Query::read(parts.uri.query());
         let caller = caller.ok_or_else(Refusal::unauthorized)?;
+        let guises = match impersonation::read(&parts.headers) {
+            Ok(guises) => guises,
+            Err(words) => return Ok(answer::broken(&parts.uri, &words)),
+        };
+        let caller = self.impersonate(caller, guises)?;
         let route = route(&path);
         let target = match route {
             Route::Resource(target) => target,
             other => {
-                access::check_path(&caller, &parts.method, &path)?;
+                self.permit(&caller, &access::of_path(&parts.method, &path))?;
                 return documents::answer(self, &other, &parts, style);
             }
         };
-        access::check_resource(&caller, &parts.method, &target, &query)?;
+        self.permit(&caller, &access::of_target(&parts.method, &target, &query))?;
         if let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) {
             duration_millis(text).map_err(|fault| {
                 let words = "invalid timeout specified in the request URL - ";
@@ -232,6 +241,11 @@ fn check_place(resource: &Resource, target: &Target, verb: Verb) -> Result<(), R
         return Ok(());
     }
     let named = !target.name.is_empty();
+    // What is only ever made, as reviews are, has no objects that could be named.
+    let objects = ["get", "update", "patch", "delete", "watch"];
+    if named && !objects.iter().any(|verb| resource.has_verb(verb)) {
+        return Err(Refusal::unknown_resource());
+    }
     let fits = match verb {
         Verb::Get | Verb::Update | Verb::Patch | Verb::Delete => named,
         Verb::List | Verb::DeleteCollection => !named,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::access::Caller;
 use crate::addresses::Addresses;
 use crate::api::{Api, Inner, Settings, Shelf};
+use crate::authority::Authority;
 use crate::collect::Collector;
 use crate::definitions::Definitions;
 use crate::hooks::PERMANENT;
@@ -27,8 +28,8 @@ const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 #[derive(Debug, thiserror::Error)]
 #[error("could not create {what}: {}", refusal.message)]
 pub struct StartError {
-    what: String,
-    refusal: Refusal,
+    pub(crate) what: String,
+    pub(crate) refusal: Refusal,
 }
 
 impl Api {
@@ -52,6 +53,7 @@ impl Api {
             janitor: Janitor::default(),
             clock: tasks.clock().clone(),
             stop: tasks.token().clone(),
+            authority: Authority::new(settings.authorization.clone()),
             settings,
             addresses: Addresses::new(network, bits),
             openapi: gantry_openapi::Documents::new(),
@@ -59,6 +61,7 @@ impl Api {
         api.0.definitions.refresh(&api);
         api.remember_addresses();
         api.make_permanent_objects().await?;
+        api.make_policy().await?;
         let collector = api.clone();
         tasks.spawn("garbage collector", OnLoss::EndOwner, |stop| async move {
             collector.collect(stop).await;
@@ -139,6 +142,7 @@ impl Api {
             ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
+            changes: false,
             now: self.now(),
             warnings: Vec::new(),
         };

@@ -55,6 +55,7 @@ impl Api {
         let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
         if known.is_none() && part == Part::Whole && ask.resource.creates_on_update() {
             write.warnings = decoded.warnings;
+            write.changes = true;
             let written = self.insert(&mut write, decoded.object).await;
             return respond(&ask, &write, StatusCode::CREATED, written);
         }
@@ -127,6 +128,7 @@ impl Api {
             let (mut object, _) = write.resource.clean(object)?;
             write.resource.default(&mut object);
             write.ownership = Ownership::Said;
+            write.changes = true;
             let written = self.insert(&mut write, object).await;
             return respond(&ask, &write, StatusCode::CREATED, written);
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::access::Caller;
 use crate::api::{Api, Entry};
+use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
 use crate::parts::resource;
 use crate::resource::Resource;
@@ -121,12 +122,12 @@ impl Api {
         }
         if write.resource.space == REQUESTS {
             // Who asks is what the server knows, not what the request says.
-            let Caller { name, groups } = &write.caller;
-            object["spec"]["username"] = json!(name);
-            object["spec"]["groups"] = json!(groups);
-            for forged in ["uid", "extra"] {
-                object["spec"].as_object_mut().and_then(|spec| spec.shift_remove(forged));
-            }
+            let Caller { name, uid, groups, extra } = &write.caller;
+            let spec = &mut object["spec"];
+            spec["username"] = json!(name);
+            spec["uid"] = json!(uid);
+            spec["groups"] = json!(groups);
+            spec["extra"] = json!(extra);
         }
         Ok(())
     }
@@ -166,6 +167,9 @@ impl Api {
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
+        if write.resource.space == CLUSTER_ROLES {
+            Box::pin(self.aggregate_roles()).await?;
+        }
         Ok(entry)
     }
 
@@ -188,6 +192,9 @@ impl Api {
         }
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
+        }
+        if write.resource.space == CLUSTER_ROLES {
+            Box::pin(self.aggregate_roles()).await?;
         }
         Ok(entry)
     }

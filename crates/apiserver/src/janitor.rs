@@ -220,6 +220,7 @@ impl Api {
             ownership: Ownership::ByChange,
             caller: Caller::server(),
             dry_run: false,
+            changes: false,
             now: self.now(),
             warnings: Vec::new(),
         }

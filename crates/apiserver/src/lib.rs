@@ -10,6 +10,8 @@
 
 pub mod access;
 pub mod api;
+mod authority;
+mod impersonation;
 
 pub mod negotiate;
 pub mod query;
@@ -43,9 +45,11 @@ mod bootstrap;
 mod budgets;
 mod collect;
 mod definitions;
+mod grants;
 mod janitor;
 mod misfit;
 mod names;
+mod roles;
 
 pub mod answer;
 pub mod body;
@@ -56,4 +60,5 @@ mod render;
 
 pub use access::Caller;
 pub use api::{Api, Settings};
+pub use authority::Mode;
 pub use body::Body;

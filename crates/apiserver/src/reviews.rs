@@ -1,16 +1,19 @@
 //! Requests that are questions: who am I, may I.
 
+mod access;
+
+use gantry_rbac::Rule;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::access::Caller;
+use self::access::Review;
 use crate::answer;
 use crate::api::{Api, Ask};
 use crate::body::Body;
 use crate::decode;
 use crate::query::WriteOptions;
 use crate::status::Refusal;
-use crate::write::{Write, seconds};
+use crate::write::{Write, seconds, settle_namespace};
 
 impl Api {
     /// Answers a question, if the request is one.
@@ -29,43 +32,79 @@ impl Api {
         }
         let options = options()?;
         let mut review = decode::body(ask, options.validation)?.object;
-        ask.resource.own(&Write::of(ask, &options), None, &mut review);
-        if plural == "selfsubjectreviews" {
-            review["metadata"]["creationTimestamp"] = json!(seconds(ask.now));
-        }
-        review["status"] = match plural {
-            "selfsubjectreviews" => json!({ "userInfo": user(&ask.caller) }),
-            "tokenreviews" => json!({ "user": {}, "error": "[invalid bearer token]" }),
-            "selfsubjectaccessreviews" => allowed(ask.caller.is_administrator()),
-            "subjectaccessreviews" | "localsubjectaccessreviews" => {
-                let groups = review["spec"]["groups"].as_array().into_iter().flatten();
-                let groups: Vec<String> =
-                    groups.filter_map(Value::as_str).map(str::to_owned).collect();
-                let name = review["spec"]["user"].as_str().unwrap_or_default();
-                allowed(Caller::certified(name, &groups).is_administrator())
+        let write = Write::of(ask, &options);
+        settle_namespace(&write, &mut review)?;
+        ask.resource.own(&write, None, &mut review);
+        let review = match plural {
+            "selfsubjectreviews" => {
+                review["metadata"]["creationTimestamp"] = json!(seconds(ask.now));
+                review["status"] = json!({ "userInfo": ask.caller.user_info() });
+                review
             }
-            "selfsubjectrulesreviews" => rules(ask.caller.is_administrator()),
+            "tokenreviews" => {
+                review["status"] = json!({ "user": {}, "error": "[invalid bearer token]" });
+                review
+            }
+            "selfsubjectaccessreviews" => self.review_access(ask, Review::Own, review)?,
+            "subjectaccessreviews" => self.review_access(ask, Review::Subject, review)?,
+            "localsubjectaccessreviews" => self.review_access(ask, Review::Local, review)?,
+            "selfsubjectrulesreviews" => self.review_rules(ask, &review)?,
             _ => return Ok(None),
         };
         Ok(Some(answer::document(StatusCode::CREATED, ask.style, &review)))
     }
-}
 
-fn user(caller: &Caller) -> Value {
-    json!({ "username": caller.name, "groups": caller.groups })
-}
-
-fn allowed(allowed: bool) -> Value {
-    json!({ "allowed": allowed })
-}
-
-fn rules(administrator: bool) -> Value {
-    if !administrator {
-        return json!({ "resourceRules": [], "nonResourceRules": [], "incomplete": false });
+    /// May they?
+    fn review_access(&self, ask: &Ask, kind: Review, mut review: Value) -> Result<Value, Refusal> {
+        let faults = access::faults(kind, &review);
+        if !faults.is_empty() {
+            return Err(Refusal::invalid(&ask.resource.group, "", "", &faults));
+        }
+        let asked = access::asked(&review);
+        let decision = match kind {
+            Review::Own => self.authorize(&ask.caller, &asked),
+            Review::Subject | Review::Local => self.authorize(&access::subject(&review), &asked),
+        };
+        let mut status = json!({ "allowed": decision.allowed });
+        for (name, words) in
+            [("reason", decision.reason), ("evaluationError", access::misunderstood(&review))]
+        {
+            if !words.is_empty() {
+                status[name] = json!(words);
+            }
+        }
+        review["status"] = status;
+        Ok(review)
     }
-    json!({
-        "resourceRules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }],
-        "nonResourceRules": [{ "verbs": ["*"], "nonResourceURLs": ["*"] }],
-        "incomplete": false,
-    })
+
+    /// What may I do? The answer says nothing of the question, as on the real server.
+    fn review_rules(&self, ask: &Ask, review: &Value) -> Result<Value, Refusal> {
+        let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
+        if namespace.is_empty() {
+            return Err(Refusal::bad_request("no namespace on request"));
+        }
+        let held = self.0.authority.held(&self.0.store, ask.caller.user(), namespace);
+        let (mut resources, mut paths) = (Vec::new(), Vec::new());
+        for rule in &held.rules {
+            if !rule.resources.is_empty() {
+                let non_resource_urls = Vec::new();
+                resources.push(Rule { non_resource_urls, ..rule.clone() }.to_value());
+            }
+            if !rule.non_resource_urls.is_empty() {
+                let (verbs, non_resource_urls) =
+                    (rule.verbs.clone(), rule.non_resource_urls.clone());
+                paths.push(Rule { verbs, non_resource_urls, ..Rule::default() }.to_value());
+            }
+        }
+        let mut status = json!({
+            "resourceRules": resources, "nonResourceRules": paths, "incomplete": false,
+        });
+        if !held.errors.is_empty() {
+            status["evaluationError"] = json!(held.errors);
+        }
+        Ok(json!({
+            "kind": ask.resource.kind, "apiVersion": ask.resource.api_version(),
+            "metadata": {}, "spec": {}, "status": status,
+        }))
+    }
 }

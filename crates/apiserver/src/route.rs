@@ -155,6 +155,7 @@ impl Verb {
         let named = !target.name.is_empty();
         match *method {
             Method::GET if target.watch_prefix => Some(Self::Watch),
+            _ if target.watch_prefix => None,
             Method::GET if named => Some(Self::Get),
             Method::GET if watch => Some(Self::Watch),
             Method::GET => Some(Self::List),

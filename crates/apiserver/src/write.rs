@@ -6,8 +6,9 @@ use gantry_store::{CommitError, Expect};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::access::Caller;
+use crate::access::{Attributes, Caller};
 use crate::api::{Api, Ask, Entry};
+use crate::authority::CLUSTER_ROLES;
 use crate::names;
 use crate::query::WriteOptions;
 use crate::resource::Resource;
@@ -26,6 +27,8 @@ pub(crate) struct Write {
     pub(crate) ownership: Ownership,
     pub(crate) caller: Caller,
     pub(crate) dry_run: bool,
+    /// The request was to change an object; if it makes one, the caller must be allowed that too.
+    pub(crate) changes: bool,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
 }
@@ -68,6 +71,7 @@ impl Write {
             ownership: Ownership::ByChange,
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
+            changes: false,
             now: ask.now,
             warnings: Vec::new(),
         }
@@ -107,6 +111,7 @@ impl Api {
             resource.own(write, None, &mut object);
         }
         self.admit_create(write, &mut object)?;
+        self.check_grant(write, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
             return Err(Refusal::failure(words));
@@ -129,6 +134,10 @@ impl Api {
                 return Err(Refusal::invalid(&resource.group, kind, &name, &faults));
             }
             write.warnings.extend(warnings);
+            if write.changes {
+                let asked = Attributes::resource("create", &resource.group, &resource.plural);
+                self.permit(&write.caller, &asked.inside(&write.namespace).named(&name))?;
+            }
             write.name.clone_from(&name);
             let key = resource.key(&write.namespace, &name);
             if write.dry_run {
@@ -195,6 +204,9 @@ impl Api {
                 let group = object["spec"]["group"].as_str().unwrap_or_default();
                 Box::pin(self.settle_definitions(group)).await?;
             }
+            if resource.space == CLUSTER_ROLES {
+                Box::pin(self.aggregate_roles()).await?;
+            }
         }
         Ok(removed)
     }
@@ -252,6 +264,7 @@ impl Api {
             let Changed { object: mut new, warnings } = make(self, write, &live)?;
             // Said also when the change is refused.
             write.warnings.extend(warnings);
+            self.check_grant(write, Some(&live), &new)?;
             // A caller who named a revision that is now overtaken is refused here the next time
             // round; a patch that named none has taken over the one it was applied to.
             check_revision(write, &live, &new)?;
@@ -311,7 +324,7 @@ impl Changed {
 }
 
 /// The namespace is the one in the path.
-fn settle_namespace(write: &Write, object: &mut Value) -> Result<(), Refusal> {
+pub(crate) fn settle_namespace(write: &Write, object: &mut Value) -> Result<(), Refusal> {
     if !object["metadata"].is_object() {
         object["metadata"] = json!({});
     }

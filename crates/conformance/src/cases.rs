@@ -1,6 +1,7 @@
 //! The cases, by topic.
 
 mod objects;
+mod roles;
 
 mod discovery;
 mod errors;
@@ -22,6 +23,10 @@ mod apply_lists;
 mod patches;
 mod strategic_merge;
 
+mod access;
+mod grants;
+mod reviews;
+
 mod controllers;
 
 mod custom_objects;
@@ -36,7 +41,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 22] = [
+pub const TOPICS: [Topic; 25] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -54,6 +59,9 @@ pub const TOPICS: [Topic; 22] = [
     ("strategic merge", strategic_merge::CASES),
     ("apply", apply::CASES),
     ("apply to lists", apply_lists::CASES),
+    ("access", access::CASES),
+    ("reviews", reviews::CASES),
+    ("grants", grants::CASES),
     ("definitions", definitions::CASES),
     ("custom objects", custom_objects::CASES),
     ("custom validation", custom_validation::CASES),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use gantry_apiserver::{Api, Body, Caller, Settings};
+use gantry_apiserver::{Api, Body, Caller, Mode, Settings};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::Tasks;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub names: Vec<String>,
     /// What to do about a damaged log.
     pub damage: OnDamage,
+    /// Who decides about requests, in this order.
+    pub authorization: Vec<Mode>,
     /// The version of this program.
     pub version: &'static str,
 }
@@ -76,6 +78,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
         version: plan.version.to_owned(),
         metrics,
         authority: pki.authority().to_owned(),
+        authorization: plan.authorization,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(pki.server())?;
@@ -165,7 +168,9 @@ fn caller(parts: &http::request::Parts, peer: &Peer) -> Option<Caller> {
         return None;
     }
     Some(match &peer.certificate {
-        Some(subject) => Caller::certified(&subject.common_name, &subject.organizations),
+        Some(subject) => {
+            Caller::certified(&subject.common_name, &subject.organizations, &subject.sha256_hex)
+        }
         None => Caller::anonymous(),
     })
 }

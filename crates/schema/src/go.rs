@@ -14,7 +14,11 @@ pub(crate) fn print(value: &Value) -> String {
 }
 
 /// A text in double quotes, with escapes for what cannot be read.
-pub(crate) fn quote(text: &str) -> String {
+///
+/// # Panics
+/// Never: writing to a string cannot fail.
+#[must_use]
+pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for letter in text.chars() {

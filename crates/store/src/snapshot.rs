@@ -81,6 +81,13 @@ impl<X> SpaceSnapshot<X> {
         self.entries.count(from)
     }
 
+    /// Whether nothing was written to the space between the two. Does not walk the entries; may say
+    /// no where entries were written and are as before.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.entries.is_same(&other.entries)
+    }
+
     /// How many entries there are.
     #[must_use]
     pub fn len(&self) -> usize {

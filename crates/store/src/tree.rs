@@ -55,6 +55,11 @@ impl<T: Keyed + Clone> Tree<T> {
         self.len == 0
     }
 
+    /// Whether both are copies of the same map, without a change in between. Does not walk them.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.root, &other.root) || (self.is_empty() && other.is_empty())
+    }
+
     pub(crate) fn get(&self, key: &T::Key) -> Option<&T> {
         let mut node = &*self.root;
         while !node.children.is_empty() {

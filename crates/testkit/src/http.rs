@@ -260,6 +260,13 @@ impl Request {
         self
     }
 
+    /// The same with a header beside those of the same name.
+    #[must_use]
+    pub fn also(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.append(name, value);
+        self
+    }
+
     /// What errors call it.
     fn line(&self) -> String {
         format!("{} {}", self.method, self.path_and_query)

@@ -22,7 +22,10 @@ impl FieldSelector {
     /// In the words clients know.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
-        for term in split(text) {
+        // In this order the first that names an object decides who may see it.
+        let mut parts = split(text);
+        parts.sort_unstable();
+        for term in parts {
             if term.is_empty() {
                 continue;
             }

@@ -5,7 +5,7 @@
 mod faults;
 
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Settings};
+use gantry_apiserver::{Api, Caller, Mode, Settings};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, Tasks};
@@ -34,6 +34,7 @@ impl Server {
             version: "test".to_owned(),
             metrics,
             authority: String::new(),
+            authorization: vec![Mode::Rbac],
         };
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
         Self { api, _tasks: tasks }

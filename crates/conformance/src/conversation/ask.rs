@@ -125,7 +125,7 @@ impl Ask {
         self.accept("application/json;as=Table;v=v1;g=meta.k8s.io")
     }
 
-    /// The same with a header. Its name is in lower case.
+    /// The same with a header, which may be repeated. Its name is in lower case.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -153,7 +153,7 @@ pub(super) fn request(sent: &Sent) -> Result<Request, CaseError> {
     for (name, value) in &sent.headers {
         let header: HeaderName = name.parse().map_err(|_| unsendable(name))?;
         let value: HeaderValue = value.parse().map_err(|_| unsendable(value))?;
-        request = request.header(header, value);
+        request = request.also(header, value);
     }
     let binary = sent.headers.iter().any(|(name, it)| name == "content-type" && it == PROTOBUF);
     Ok(match &sent.body {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use gantry_apiserver::Mode;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::{self, Signals};
@@ -57,9 +58,28 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
+    /// Who decides about requests, in this order.
+    ///
+    /// The first that allows one is asked no further. Members of system:masters may do everything.
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "RBAC")]
+    authorization_mode: Vec<Authorization>,
+
     /// Open a damaged store: keep what precedes the damage and move the rest aside.
     #[arg(long)]
     repair: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Authorization {
+    /// By the roles and bindings that are stored.
+    #[value(name = "RBAC")]
+    Rbac,
+    /// Everyone may do everything.
+    #[value(name = "AlwaysAllow")]
+    AlwaysAllow,
+    /// Nobody else may do anything.
+    #[value(name = "AlwaysDeny")]
+    AlwaysDeny,
 }
 
 /// How long requests may take to finish when the server is told to stop.
@@ -140,8 +160,16 @@ fn plan(
     arguments: Arguments,
     scratch: Option<&tempfile::TempDir>,
 ) -> anyhow::Result<(Plan, PathBuf)> {
-    let Arguments { data_dir, ephemeral, port, bind_address, names, kubeconfig, repair } =
-        arguments;
+    let Arguments {
+        data_dir,
+        ephemeral,
+        port,
+        bind_address,
+        names,
+        kubeconfig,
+        authorization_mode,
+        repair,
+    } = arguments;
     let directory = match (data_dir, scratch) {
         (Some(directory), _) => directory,
         (None, Some(scratch)) => scratch.path().to_owned(),
@@ -158,9 +186,25 @@ fn plan(
         address: SocketAddr::new(bind_address, port),
         names,
         damage: if repair { OnDamage::Repair } else { OnDamage::Refuse },
+        authorization: modes(&authorization_mode)?,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))
+}
+
+/// The ways to decide about requests; each may be named once.
+fn modes(named: &[Authorization]) -> anyhow::Result<Vec<Mode>> {
+    let mut modes = Vec::new();
+    for mode in named {
+        let mode = match mode {
+            Authorization::Rbac => Mode::Rbac,
+            Authorization::AlwaysAllow => Mode::AlwaysAllow,
+            Authorization::AlwaysDeny => Mode::AlwaysDeny,
+        };
+        anyhow::ensure!(!modes.contains(&mode), "--authorization-mode names {mode} more than once");
+        modes.push(mode);
+    }
+    Ok(modes)
 }
 
 fn report_recovery(recovery: &Recovery, output: &mut Output) {

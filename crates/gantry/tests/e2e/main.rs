@@ -1,6 +1,7 @@
 //! The embedded server and a real Kubernetes; `make e2e` builds what is needed and runs them.
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod access;
 mod guests;
 mod like_kubernetes;
 

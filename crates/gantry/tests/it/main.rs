@@ -4,6 +4,7 @@
     reason = "a test that cannot start its own binary should fail loudly"
 )]
 
+mod access;
 mod bad_input;
 mod commands;
 mod conformance;

@@ -205,3 +205,23 @@ fn a_state_that_was_looked_at_goes_when_the_window_moves_on() {
         assert!(entry.upgrade().is_none());
     });
 }
+
+/// Whoever keeps a space can tell whether it was written to since, without looking at it.
+#[test]
+fn a_space_is_the_same_until_it_is_written_to() {
+    runtime().block_on(async {
+        let (store, _) = Plain::open(&Options::new(Durability::Ephemeral)).unwrap();
+        let nothing = store.space("a");
+        assert!(nothing.is_same(&store.space("b")), "both are empty");
+        store.commit(put("a", "x", "1")).await.unwrap();
+        assert!(!nothing.is_same(&store.space("a")));
+        let one = store.space("a");
+        store.commit(put("b", "y", "1")).await.unwrap();
+        assert!(one.is_same(&store.space("a")), "another space was written to");
+        assert!(one.is_same(&store.snapshot().space("a")));
+        store.commit(put("a", "x", "1")).await.unwrap();
+        assert!(!one.is_same(&store.space("a")), "the same was written again");
+        store.commit(delete("a", "x", "1")).await.unwrap();
+        assert!(nothing.is_same(&store.space("a")), "empty again");
+    });
+}
