@@ -143,6 +143,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            options: serde_json::Map::new(),
             now: self.now(),
             warnings: Vec::new(),
         };

@@ -8,6 +8,7 @@ use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
+use crate::admission::Review;
 use crate::api::{Api, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
@@ -24,42 +25,44 @@ pub(crate) const PERMANENT: [&str; 4] =
 
 impl Api {
     /// Whether a new object may be made where it should be, and what the server adds to it.
-    pub(crate) fn admit_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
-        let Resource { group, plural, .. } = &*write.resource;
-        if write.resource.custom().is_some_and(|custom| custom.terminating) {
+    pub(crate) fn admit_create(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+    ) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &**review.resource;
+        if review.resource.custom().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Refusal::forbidden(group, plural, meta(object, "name"), why));
+            return Err(review.forbidden(Some(object), why));
         }
-        if write.resource.namespaced {
-            let Some(namespace) = self.namespace(&write.namespace) else {
-                return Err(Refusal::not_found("", "namespaces", &write.namespace));
+        if review.resource.namespaced {
+            let Some(namespace) = self.namespace(review.namespace) else {
+                return Err(Refusal::not_found("", "namespaces", review.namespace));
             };
             let metadata = namespace.extra.metadata(&namespace.value);
             if metadata.deletion_timestamp.is_some() {
                 let name = meta(object, "name");
-                return Err(Refusal::terminating(group, plural, name, &write.namespace));
+                return Err(Refusal::terminating(group, plural, name, review.namespace));
             }
         }
-        self.admit_kind(write, object)
+        if review.subresource.is_empty() { self.admit_kind(review, object) } else { Ok(()) }
     }
 
-    fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
         self.0.store.space("namespaces").get(name.as_bytes()).cloned()
     }
 
     /// What single kinds get when they are made.
-    fn admit_kind(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
-        let Resource { group, plural, .. } = &*write.resource;
-        let name = meta(object, "name").to_owned();
-        let refuse = |why: String| Refusal::forbidden(group, plural, &name, &why);
+    fn admit_kind(&self, review: &Review<'_>, object: &mut Value) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &**review.resource;
         match (group.as_str(), plural.as_str()) {
             ("", "pods") => {
                 let account = admit::service_account_name(object).to_owned();
-                let account = self.look("", "v1", "serviceaccounts", &write.namespace, &account);
+                let account = self.look("", "v1", "serviceaccounts", review.namespace, &account);
                 let class = self.priority_class(object);
                 admit::service_account(object, account.as_ref(), &suffix())
                     .and_then(|()| admit::priority(object, class.as_ref()))
-                    .map_err(|why| refuse(why.to_string()))?;
+                    .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
                 admit::default_tolerations(object);
                 Ok(())
             }

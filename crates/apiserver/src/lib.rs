@@ -28,6 +28,7 @@ mod read;
 mod watch;
 mod websocket;
 
+mod admission;
 mod change;
 mod decode;
 mod delete;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gantry_store::{CommitError, Expect};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::access::{Attributes, Caller};
 use crate::api::{Api, Ask, Entry};
@@ -29,6 +29,8 @@ pub(crate) struct Write {
     pub(crate) dry_run: bool,
     /// The request was to change an object; if it makes one, the caller must be allowed that too.
     pub(crate) changes: bool,
+    /// The options that were said, as admission shows them.
+    pub(crate) options: Map<String, Value>,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
 }
@@ -70,6 +72,7 @@ impl Write {
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
             changes: false,
+            options: options.said.clone(),
             now: ask.now,
             warnings: Vec::new(),
         }
@@ -108,7 +111,10 @@ impl Api {
         if write.ownership == Ownership::ByChange {
             resource.own(write, None, &mut object);
         }
-        self.admit_create(write, &mut object)?;
+        if write.name.is_empty() {
+            meta(&object, "name").clone_into(&mut write.name);
+        }
+        self.mutate_write(write, None, &mut object).await?;
         self.check_grant(write, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
@@ -136,6 +142,10 @@ impl Api {
                 self.permit(&write.caller, &asked.inside(&write.namespace).named(&name))?;
             }
             write.name.clone_from(&name);
+            if let Err(refusal) = self.validate_write(write, None, &object).await {
+                self.forget_create(write, &object);
+                return Err(refusal);
+            }
             let key = resource.key(&write.namespace, &name);
             if write.dry_run {
                 let known = self.0.store.space(&resource.space);
@@ -253,6 +263,7 @@ impl Api {
             let Changed { object: mut new, warnings } = make(self, write, &live)?;
             // Said also when the change is refused.
             write.warnings.extend(warnings);
+            self.mutate_write(write, Some(&live), &mut new).await?;
             self.check_grant(write, Some(&live), &new)?;
             // A caller who named a revision that is now overtaken is refused here the next time
             // round; a patch that named none has taken over the one it was applied to.
@@ -266,6 +277,7 @@ impl Api {
                 return Err(Refusal::invalid(&resource.group, kind, &write.name, &faults));
             }
             write.warnings.extend(more);
+            self.validate_write(write, Some(&live), &new).await?;
             if gantry_patch::ownership::unchanged(&live, &new) {
                 return Ok(Written::Stored(entry));
             }
