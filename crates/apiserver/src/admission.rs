@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+pub(crate) use gantry_admission::Operation;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
@@ -21,19 +22,6 @@ use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::write::{Write, meta};
-
-/// What a request does to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    /// Makes it.
-    Create,
-    /// Changes it.
-    Update,
-    /// Asks it to go.
-    Delete,
-    /// Opens a stream to it.
-    Connect,
-}
 
 /// A write as admission sees it. The object itself goes beside it, because one step may change it.
 #[derive(Debug)]
@@ -78,17 +66,6 @@ impl Api {
         review: &mut Review<'_>,
         object: Option<&mut Value>,
     ) -> Result<(), Refusal> {
-        tracing::trace!(
-            operation = ?review.operation,
-            resource = review.resource.qualified(),
-            subresource = review.subresource,
-            name = review.name,
-            namespace = review.namespace,
-            caller = review.caller.name,
-            dry_run = review.dry_run,
-            options = %review.options,
-            "admission"
-        );
         match (review.operation, object) {
             (Operation::Create, Some(object)) => self.admit_create(review, object),
             (Operation::Delete, _) => match review.old {
@@ -105,10 +82,10 @@ impl Api {
     #[expect(clippy::unused_async, reason = "a step that others answer over the network")]
     pub(crate) async fn validate(
         &self,
-        _review: &mut Review<'_>,
-        _object: Option<&Value>,
+        review: &mut Review<'_>,
+        object: Option<&Value>,
     ) -> Result<(), Refusal> {
-        Ok(())
+        self.ask_policies(review, object)
     }
 
     /// The first step for a new or changed object.

@@ -46,6 +46,7 @@ pub(crate) struct Inner {
     pub(crate) stop: CancellationToken,
     pub(crate) settings: Settings,
     pub(crate) addresses: crate::addresses::Addresses,
+    pub(crate) policies: crate::policies::Policies,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
 }

@@ -56,9 +56,11 @@ impl Api {
             authority: Authority::new(settings.authorization.clone()),
             settings,
             addresses: Addresses::new(network, bits),
+            policies: crate::policies::Policies::default(),
             openapi: gantry_openapi::Documents::new(),
         }));
         api.0.definitions.refresh(&api);
+        api.0.policies.refresh(&api);
         api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;

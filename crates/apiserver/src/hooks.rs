@@ -13,6 +13,7 @@ use crate::api::{Api, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
 use crate::parts::resource;
+use crate::policies::Policies;
 use crate::resource::Resource;
 use crate::rules::{Part, REQUESTS};
 use crate::status::Refusal;
@@ -167,6 +168,7 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, object);
+        self.settle_policies(&write.resource);
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
@@ -185,6 +187,7 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, new);
+        self.settle_policies(&write.resource);
         if write.resource.space == "services" {
             let kept = (addresses(new), ports(new));
             let gone: Vec<Ipv4Addr> =
@@ -205,6 +208,12 @@ impl Api {
     async fn settle(&self, resource: &Resource, entry: &Arc<Entry>) -> Result<(), Refusal> {
         let object = resource.tree(entry);
         self.settle_definitions(object["spec"]["group"].as_str().unwrap_or_default()).await
+    }
+
+    fn settle_policies(&self, resource: &Resource) {
+        if Policies::concern(&resource.space) {
+            self.0.policies.refresh(self);
+        }
     }
 
     fn noted(&self, resource: &Resource, object: &Value) {
@@ -230,6 +239,7 @@ impl Api {
     pub(crate) fn after_remove(&self, resource: &Resource, entry: &Arc<Entry>) {
         self.0.collector.gone(&resource.space, entry.extra.metadata(&entry.value));
         self.0.janitor.wake();
+        self.settle_policies(resource);
         if resource.space == "services" {
             let object = resource.tree(entry);
             self.0.addresses.release(&addresses(&object), &ports(&object));

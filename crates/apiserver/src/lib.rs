@@ -34,6 +34,7 @@ mod decode;
 mod delete;
 mod hooks;
 mod parts;
+mod policies;
 mod reviews;
 mod rules;
 mod scale;
