@@ -30,13 +30,17 @@ mod custom_validation;
 mod custom_versions;
 mod definitions;
 
+mod policies;
+mod policy_matching;
+mod policy_validity;
+
 use crate::case::Case;
 
 /// A topic and its cases.
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 22] = [
+pub const TOPICS: [Topic; 25] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -59,6 +63,9 @@ pub const TOPICS: [Topic; 22] = [
     ("custom validation", custom_validation::CASES),
     ("custom rules", custom_rules::CASES),
     ("custom versions", custom_versions::CASES),
+    ("policies", policies::CASES),
+    ("policy matching", policy_matching::CASES),
+    ("policy validity", policy_validity::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.
