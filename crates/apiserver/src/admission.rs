@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 
 use crate::access::Caller;
 use crate::api::{Api, Ask};
+use crate::plugins::Plugin;
+use crate::quotas::Reservation;
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
@@ -42,6 +44,8 @@ pub(crate) struct Review<'a> {
     pub(crate) old: Option<&'a Value>,
     /// What the caller is told besides the answer.
     pub(crate) warnings: Vec<String>,
+    /// What was taken from quotas.
+    pub(crate) reserved: Option<Reservation>,
 }
 
 impl Review<'_> {
@@ -66,8 +70,13 @@ impl Api {
         review: &mut Review<'_>,
         object: Option<&mut Value>,
     ) -> Result<(), Refusal> {
+        let plugins = &self.0.settings.plugins;
         match (review.operation, object) {
             (Operation::Create, Some(object)) => self.admit_create(review, object),
+            (Operation::Update, Some(object)) if plugins.has(Plugin::LimitRanger) => {
+                self.fill_limits(review, object);
+                Ok(())
+            }
             (Operation::Delete, _) => match review.old {
                 Some(old) if review.subresource.is_empty() => {
                     crate::hooks::admit_delete(review.resource, old)
@@ -79,13 +88,23 @@ impl Api {
     }
 
     /// Asks all who may object to a write as it will be stored.
-    #[expect(clippy::unused_async, reason = "a step that others answer over the network")]
     pub(crate) async fn validate(
         &self,
         review: &mut Review<'_>,
         object: Option<&Value>,
     ) -> Result<(), Refusal> {
-        self.ask_policies(review, object)
+        let plugins = &self.0.settings.plugins;
+        if plugins.has(Plugin::LimitRanger) {
+            self.check_limits(review, object)?;
+        }
+        if plugins.has(Plugin::ValidatingAdmissionPolicy) {
+            self.ask_policies(review, object)?;
+        }
+        // The last: what everyone else agrees to is what counts.
+        if plugins.has(Plugin::ResourceQuota) {
+            review.reserved = self.ask_quotas(review, object).await?;
+        }
+        Ok(())
     }
 
     /// The first step for a new or changed object.
@@ -126,18 +145,19 @@ impl Api {
     ) -> Result<(), Refusal> {
         let Some(operation) = reviewed(write, old) else { return Ok(()) };
         let options = options_of(write, operation);
-        let (outcome, warnings) = if write.part == Part::Scale {
+        let (outcome, warnings, reserved) = if write.part == Part::Scale {
             let old = old.map(|old| write.resource.scale_of(old)).transpose()?;
             let scale = write.resource.scale_of(object)?;
             let mut review = review_of(write, operation, &options, old.as_ref());
             let outcome = self.validate(&mut review, Some(&scale)).await;
-            (outcome, review.warnings)
+            (outcome, review.warnings, review.reserved)
         } else {
             let mut review = review_of(write, operation, &options, old);
             let outcome = self.validate(&mut review, Some(object)).await;
-            (outcome, review.warnings)
+            (outcome, review.warnings, review.reserved)
         };
         write.warnings.extend(warnings);
+        write.reserved = reserved;
         outcome
     }
 
@@ -162,6 +182,7 @@ impl Api {
             options,
             old: None,
             warnings: Vec::new(),
+            reserved: None,
         };
         self.both(&mut review, object).await
     }
@@ -181,6 +202,7 @@ impl Api {
             options: &Value::Null,
             old: None,
             warnings: Vec::new(),
+            reserved: None,
         };
         self.both(&mut review, &mut stream_options(ask, subresource, rest)).await.map(drop)
     }
@@ -239,6 +261,7 @@ fn review_of<'a>(
         options,
         old,
         warnings: Vec::new(),
+        reserved: None,
     }
 }
 

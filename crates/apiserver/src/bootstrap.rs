@@ -57,6 +57,7 @@ impl Api {
             settings,
             addresses: Addresses::new(network, bits),
             policies: crate::policies::Policies::default(),
+            quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
         }));
         api.0.definitions.refresh(&api);
@@ -67,6 +68,11 @@ impl Api {
         let collector = api.clone();
         tasks.spawn("garbage collector", OnLoss::EndOwner, |stop| async move {
             collector.collect(stop).await;
+            Ok(())
+        });
+        let keeper = api.clone();
+        tasks.spawn("quota keeper", OnLoss::EndOwner, |stop| async move {
+            keeper.keep_quotas(stop).await;
             Ok(())
         });
         let janitor = api.clone();
@@ -146,6 +152,7 @@ impl Api {
             dry_run: false,
             changes: false,
             options: serde_json::Map::new(),
+            reserved: None,
             now: self.now(),
             warnings: Vec::new(),
         };

@@ -388,6 +388,7 @@ impl Api {
             dry_run: false,
             changes: false,
             options: serde_json::Map::new(),
+            reserved: None,
             now: self.now(),
             warnings: Vec::new(),
         };

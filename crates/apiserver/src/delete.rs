@@ -273,6 +273,7 @@ impl Api {
             options: &options,
             old: Some(live),
             warnings: Vec::new(),
+            reserved: None,
         };
         let outcome = self.review_deletion(&mut review).await;
         removal.warnings.extend(review.warnings);

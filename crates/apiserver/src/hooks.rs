@@ -13,6 +13,7 @@ use crate::api::{Api, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
 use crate::parts::resource;
+use crate::plugins::Plugin;
 use crate::policies::Policies;
 use crate::resource::Resource;
 use crate::rules::{Part, REQUESTS};
@@ -36,7 +37,8 @@ impl Api {
             let why = "create not allowed while custom resource definition is terminating";
             return Err(review.forbidden(Some(object), why));
         }
-        if review.resource.namespaced {
+        let plugins = &self.0.settings.plugins;
+        if review.resource.namespaced && plugins.has(Plugin::NamespaceLifecycle) {
             let Some(namespace) = self.namespace(review.namespace) else {
                 return Err(Refusal::not_found("", "namespaces", review.namespace));
             };
@@ -46,7 +48,13 @@ impl Api {
                 return Err(Refusal::terminating(group, plural, name, review.namespace));
             }
         }
-        if review.subresource.is_empty() { self.admit_kind(review, object) } else { Ok(()) }
+        if !review.subresource.is_empty() {
+            return Ok(());
+        }
+        if plugins.has(Plugin::LimitRanger) {
+            self.fill_limits(review, object);
+        }
+        self.admit_kind(review, object)
     }
 
     pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
@@ -56,24 +64,34 @@ impl Api {
     /// What single kinds get when they are made.
     fn admit_kind(&self, review: &Review<'_>, object: &mut Value) -> Result<(), Refusal> {
         let Resource { group, plural, .. } = &**review.resource;
+        let plugins = &self.0.settings.plugins;
         match (group.as_str(), plural.as_str()) {
             ("", "pods") => {
-                let account = admit::service_account_name(object).to_owned();
-                let account = self.look("", "v1", "serviceaccounts", review.namespace, &account);
-                let class = self.priority_class(object);
-                admit::service_account(object, account.as_ref(), &suffix())
-                    .and_then(|()| admit::priority(object, class.as_ref()))
-                    .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
-                admit::default_tolerations(object);
+                if plugins.has(Plugin::ServiceAccount) {
+                    let name = admit::service_account_name(object).to_owned();
+                    let account = self.look("", "v1", "serviceaccounts", review.namespace, &name);
+                    admit::service_account(object, account.as_ref(), &suffix())
+                        .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
+                }
+                if plugins.has(Plugin::Priority) {
+                    let class = self.priority_class(object);
+                    admit::priority(object, class.as_ref())
+                        .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
+                }
+                if plugins.has(Plugin::DefaultTolerationSeconds) {
+                    admit::default_tolerations(object);
+                }
                 Ok(())
             }
-            ("", "nodes") => {
+            ("", "nodes") if plugins.has(Plugin::TaintNodesByCondition) => {
                 admit::taint_new_node(object);
                 Ok(())
             }
             ("", "persistentvolumes" | "persistentvolumeclaims") => {
-                admit::protect_storage(object, plural);
-                if plural == "persistentvolumeclaims" {
+                if plugins.has(Plugin::StorageObjectInUseProtection) {
+                    admit::protect_storage(object, plural);
+                }
+                if plugins.has(Plugin::DefaultStorageClass) && plural == "persistentvolumeclaims" {
                     let classes = self.all("storage.k8s.io", "v1", "storageclasses");
                     admit::default_storage_class(object, classes.iter());
                 }
@@ -168,6 +186,7 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, object);
+        self.quota_note(&write.resource, None, object);
         self.settle_policies(&write.resource);
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
@@ -187,6 +206,7 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, new);
+        self.quota_note(&write.resource, Some(live), new);
         self.settle_policies(&write.resource);
         if write.resource.space == "services" {
             let kept = (addresses(new), ports(new));
@@ -240,6 +260,9 @@ impl Api {
         self.0.collector.gone(&resource.space, entry.extra.metadata(&entry.value));
         self.0.janitor.wake();
         self.settle_policies(resource);
+        if resource.namespaced {
+            self.recount_inside(&entry.extra.metadata(&entry.value).namespace);
+        }
         if resource.space == "services" {
             let object = resource.tree(entry);
             self.0.addresses.release(&addresses(&object), &ports(&object));

@@ -13,6 +13,7 @@ use gantry_admission::{Binding, Denial, ParamKind, ParamScope, Policy, Request, 
 use http::StatusCode;
 use serde_json::Value;
 
+use crate::access::{Attributes, Caller};
 use crate::admission::Review;
 use crate::api::{Api, Entry};
 use crate::parts::resource;
@@ -237,10 +238,22 @@ impl World for Here<'_> {
 struct Rights(Api);
 
 impl Authorizer for Rights {
-    fn authorize(&self, user: &Value, _: &Check) -> Decision {
+    fn authorize(&self, user: &Value, check: &Check) -> Decision {
         let groups = user["groups"].as_array().into_iter().flatten();
-        let allowed = groups.into_iter().any(|group| group == "system:masters");
-        tracing::trace!(api = ?self.0, "asked about a right");
-        Decision { allowed, ..Decision::default() }
+        let caller = Caller {
+            name: user["username"].as_str().unwrap_or_default().to_owned(),
+            groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
+            ..Caller::default()
+        };
+        // Roles know no selectors: whoever may see all may see some.
+        let asked = match check {
+            Check::Path { path, verb } => Attributes::path(verb, path),
+            Check::Resource { group, resource, subresource, namespace, name, verb, .. } => {
+                let asked = Attributes::resource(verb, group, resource);
+                asked.part(subresource).inside(namespace).named(name)
+            }
+        };
+        let decision = self.0.authorize(&caller, &asked);
+        Decision { allowed: decision.allowed, reason: decision.reason, error: None }
     }
 }

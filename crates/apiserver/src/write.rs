@@ -31,6 +31,8 @@ pub(crate) struct Write {
     pub(crate) changes: bool,
     /// The options that were said, as admission shows them.
     pub(crate) options: Map<String, Value>,
+    /// What was taken from quotas for it.
+    pub(crate) reserved: Option<crate::quotas::Reservation>,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl Write {
             dry_run: options.dry_run,
             changes: false,
             options: options.said.clone(),
+            reserved: None,
             now: ask.now,
             warnings: Vec::new(),
         }
@@ -81,6 +84,13 @@ impl Write {
     /// The time as objects have it.
     pub(crate) fn stamp(&self) -> String {
         seconds(self.now)
+    }
+
+    /// It is stored: what was taken for it is used.
+    fn keep_reserved(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            reserved.keep();
+        }
     }
 
     fn refusal(&self, make: impl Fn(&str, &str, &str) -> Refusal, name: &str) -> Refusal {
@@ -157,10 +167,14 @@ impl Api {
                 let stored = resource.to_storage(&object);
                 match self.put(&resource, key, Expect::Absent, &stored).await? {
                     Some(entry) => {
+                        write.keep_reserved();
                         let entry = self.after_create(write, &object, entry).await?;
                         return Ok(Written::Stored(entry));
                     }
-                    None => self.forget_create(write, &object),
+                    None => {
+                        write.reserved = None;
+                        self.forget_create(write, &object);
+                    }
                 }
             }
             if !generate {
@@ -296,6 +310,7 @@ impl Api {
                 let put = self.put(&resource, key, expect, &stored).await?;
                 match put {
                     Some(entry) => {
+                        write.keep_reserved();
                         let entry = self.after_update(write, &live, &new, entry).await?;
                         Some(Written::Stored(entry))
                     }
