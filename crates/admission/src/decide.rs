@@ -446,3 +446,6 @@ fn annotations<'v>(policy: &'v Policy, scope: &Scope<'v>) -> Result<Annotations,
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;

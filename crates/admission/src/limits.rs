@@ -16,7 +16,8 @@ pub fn fill_pod(range: &Value, pod: &mut Value) {
     }
     let mut notes = Vec::new();
     for (field, what) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
+        let list = pod["spec"].get_mut(field).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten() {
             let name = container["name"].as_str().unwrap_or_default().to_owned();
             for (kind, given) in [("requests", &requests), ("limits", &limits)] {
                 let set = fill(container, kind, given);
@@ -164,3 +165,6 @@ fn below(
         (Some(_), _) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

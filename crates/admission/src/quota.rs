@@ -325,3 +325,6 @@ pub fn total<'a>(hard: &Amounts, usages: impl IntoIterator<Item = &'a Amounts>) 
     }
     used
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,7 @@ mod definitions;
 mod policies;
 mod policy_matching;
 mod policy_validity;
+mod quotas;
 
 use crate::case::Case;
 
@@ -40,7 +41,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 25] = [
+pub const TOPICS: [Topic; 26] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -66,6 +67,7 @@ pub const TOPICS: [Topic; 25] = [
     ("policies", policies::CASES),
     ("policy matching", policy_matching::CASES),
     ("policy validity", policy_validity::CASES),
+    ("quotas", quotas::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

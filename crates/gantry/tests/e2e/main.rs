@@ -1,8 +1,11 @@
 //! The embedded server and a real Kubernetes; `make e2e` builds what is needed and runs them.
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod dual_pods;
 mod guests;
 mod like_kubernetes;
+#[path = "../it/shared_policies.rs"]
+mod shared_policies;
 
 use std::io::Write as _;
 
