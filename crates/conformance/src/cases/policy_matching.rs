@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::{CONFIG_MAPS, DEPLOYMENTS, PODS, at, config_map, deployment, labelled, pod};
+use super::objects::{WIDGETS, define_widgets, widget};
 use super::objects::{service_account, with};
 use super::policies::{
     BINDINGS, POLICIES, Row, Then, binding, install, install_one, merged, own_namespace, policy,
@@ -296,14 +297,18 @@ async fn namespaces(talk: &mut Conversation) -> Outcome {
 }
 
 async fn params(talk: &mut Conversation) -> Outcome {
-    let words = json!({ "apiVersion": "v1", "kind": "ConfigMap" });
+    // A kind of the case's own: the real server stops to learn of a built-in kind for good when the
+    // last policy that has it for parameters goes.
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+    define_widgets(talk, &schema).await?;
+    let words = json!({ "apiVersion": "{ns}.case.test/v1", "kind": "Widget" });
     let with_params = |kind: &Value, expression: &str| {
         json!({
             "paramKind": kind,
             "validations": [{ "expression": expression, "message": "no" }],
         })
     };
-    let asking = with_params(&words, "object.data.a == params.data.a");
+    let asking = with_params(&words, "object.data.a == params.spec.a");
     let bound = |name: &'static str, policy: &Value, reference: Value, then| Row {
         name,
         policy: policy.clone(),
@@ -374,11 +379,21 @@ async fn params(talk: &mut Conversation) -> Outcome {
     ];
     for value in ["x", "y"] {
         let name = format!("param-{value}");
-        let mut object = config_map(&name, value);
+        let mut object = widget(&name, &json!({ "a": value }));
         object["metadata"]["labels"] = json!({ "set": if value == "x" { "x" } else { "both" } });
-        talk.create(CONFIG_MAPS, &object).await?;
+        talk.create(WIDGETS, &object).await?;
     }
     install(talk, &table).await?;
+    // The real server learns of parameters at its leisure, each kind by itself, in their order.
+    for (name, code, words) in
+        [("same", 201, ""), ("differs", 422, "request: no"), ("cluster-wide", 201, "")]
+    {
+        let ask = Ask::post(with(CONFIG_MAPS, "dryRun=All"), &config_map(name, "x"));
+        let known = |answer: &crate::answer::Answer| {
+            answer.status == code && answer.string("/message").ends_with(words)
+        };
+        talk.ask_until_unrecorded(ask, known).await?;
+    }
     for Row { name, then, .. } in &table {
         // The real server reads new kinds of parameters at its leisure.
         let warming = "not yet synced to use for admission";
