@@ -25,8 +25,12 @@ pub(crate) const SPACE: &str = "validatingadmissionpolicies.admissionregistratio
 /// Where bindings are stored.
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
 
-/// Questions that nobody may stand in the way of.
-const UNASKED: [(&str, &str); 6] = [
+/// What nobody may stand in the way of: questions, and what would undo a policy.
+const UNASKED: [(&str, &str); 10] = [
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ("authentication.k8s.io", "selfsubjectreviews"),
     ("authentication.k8s.io", "tokenreviews"),
     ("authorization.k8s.io", "localsubjectaccessreviews"),

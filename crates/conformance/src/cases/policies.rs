@@ -48,10 +48,10 @@ pub(super) struct Row {
 
 /// A row whose policy has one rule.
 fn rule(name: &'static str, expression: &str, then: Then) -> Row {
-    ruled(name, json!({ "expression": expression }), then)
+    ruled(name, &json!({ "expression": expression }), then)
 }
 
-fn ruled(name: &'static str, rule: Value, then: Then) -> Row {
+fn ruled(name: &'static str, rule: &Value, then: Then) -> Row {
     row(name, json!({ "validations": [rule] }), then)
 }
 
@@ -168,22 +168,22 @@ async fn words(talk: &mut Conversation) -> Outcome {
             rule("spaces", "  false  ", Denied("failed expression: false")),
             ruled(
                 "said",
-                json!({ "expression": "false", "message": " not this " }),
+                &json!({ "expression": "false", "message": " not this " }),
                 Denied("not this"),
             ),
             ruled(
                 "made",
-                json!({ "expression": "false", "messageExpression": "'no ' + object.metadata.name" }),
+                &json!({ "expression": "false", "messageExpression": "'no ' + object.metadata.name" }),
                 Denied("no made"),
             ),
             ruled(
                 "both",
-                json!({ "expression": "false", "message": "said", "messageExpression": "'made'" }),
+                &json!({ "expression": "false", "message": "said", "messageExpression": "'made'" }),
                 Denied("made"),
             ),
             ruled(
                 "unmade",
-                json!({
+                &json!({
                     "expression": "false", "message": "said",
                     "messageExpression": "string(object.spec.none)",
                 }),
@@ -191,17 +191,17 @@ async fn words(talk: &mut Conversation) -> Outcome {
             ),
             ruled(
                 "empty",
-                json!({ "expression": "false", "messageExpression": "'  '" }),
+                &json!({ "expression": "false", "messageExpression": "'  '" }),
                 Denied("failed expression: false"),
             ),
             ruled(
                 "lines",
-                json!({ "expression": "false", "message": "said", "messageExpression": "'a\\nb'" }),
+                &json!({ "expression": "false", "message": "said", "messageExpression": "'a\\nb'" }),
                 Denied("said"),
             ),
             ruled(
                 "joined",
-                json!({ "expression": "false", "messageExpression": long }),
+                &json!({ "expression": "false", "messageExpression": long }),
                 Denied(
                     "longjoined-------------joined-------------joined-------------joined---------\
                      ----joined-------------joined-------------joined-------------joined----------\
@@ -210,17 +210,17 @@ async fn words(talk: &mut Conversation) -> Outcome {
             ),
             ruled(
                 "forbidden",
-                json!({ "expression": "false", "reason": "Forbidden" }),
+                &json!({ "expression": "false", "reason": "Forbidden" }),
                 DeniedAs(403, "Forbidden", "failed expression: false"),
             ),
             ruled(
                 "invalid",
-                json!({ "expression": "false", "reason": "Invalid" }),
+                &json!({ "expression": "false", "reason": "Invalid" }),
                 Denied("failed expression: false"),
             ),
             ruled(
                 "large",
-                json!({ "expression": "false", "reason": "RequestEntityTooLarge" }),
+                &json!({ "expression": "false", "reason": "RequestEntityTooLarge" }),
                 DeniedAs(413, "RequestEntityTooLarge", "failed expression: false"),
             ),
             row(

@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     case!("policy-namespaces", [57], namespaces),
     case!("policy-params", [57], params),
     case!("policy-bindings", [57], bindings),
+    case!("policy-exempt", [57], exempt),
 ];
 
 /// A policy that objects to all it is asked about, under the given constraints.
@@ -437,5 +438,27 @@ async fn bindings(talk: &mut Conversation) -> Outcome {
     // What is gone has no effect.
     talk.delete(&format!("{BINDINGS}/{{ns}}-early")).await?.expect(200)?;
     talk.ask_until(early, |answer| answer.status == 201).await?;
+    Ok(())
+}
+
+/// Policies cannot stand in the way of those who change policies.
+async fn exempt(talk: &mut Conversation) -> Outcome {
+    let rule = json!({
+        "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"], "operations": ["*"],
+        "resources": ["*"], "resourceNames": ["{ns}-target"],
+    });
+    let spec = json!({
+        "matchConstraints": { "resourceRules": [rule] },
+        "validations": [{ "expression": "false", "message": "no" }],
+    });
+    install_one(talk, &policy("exempt", &spec), &binding("exempt", &json!({}))).await?;
+    probe(talk, "probe").await?;
+    let target = policy("target", &json!({ "validations": [{ "expression": "true" }] }));
+    talk.post(&with(POLICIES, "dryRun=All"), &target).await?.expect(201)?;
+    let bound = binding("target", &json!({}));
+    talk.post(&with(BINDINGS, "dryRun=All"), &bound).await?.expect(201)?;
+    let hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let hook = json!({ "metadata": { "name": "{ns}-target" } });
+    talk.post(&with(hooks, "dryRun=All"), &hook).await?.expect(422)?;
     Ok(())
 }
