@@ -31,6 +31,7 @@ mod custom_versions;
 mod definitions;
 
 mod policies;
+mod policy_libraries;
 mod policy_matching;
 mod policy_validity;
 mod quotas;
@@ -41,7 +42,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 26] = [
+pub const TOPICS: [Topic; 27] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -65,6 +66,7 @@ pub const TOPICS: [Topic; 26] = [
     ("custom rules", custom_rules::CASES),
     ("custom versions", custom_versions::CASES),
     ("policies", policies::CASES),
+    ("policy libraries", policy_libraries::CASES),
     ("policy matching", policy_matching::CASES),
     ("policy validity", policy_validity::CASES),
     ("quotas", quotas::CASES),
