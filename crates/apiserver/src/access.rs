@@ -70,6 +70,14 @@ impl Caller {
         Self::authenticated("system:apiserver", &[ADMINISTRATORS.to_owned()])
     }
 
+    /// One of the server's own controllers, under the name it has in a cluster.
+    #[must_use]
+    pub fn controller(name: &str) -> Self {
+        let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+        let groups = groups.map(str::to_owned);
+        Self::authenticated(&format!("system:serviceaccount:kube-system:{name}"), &groups)
+    }
+
     /// The caller in the words of reviews: a `UserInfo`.
     #[must_use]
     pub fn user_info(&self) -> Value {

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) stop: CancellationToken,
     pub(crate) settings: Settings,
     pub(crate) addresses: crate::addresses::Addresses,
+    pub(crate) policies: crate::policies::Policies,
+    pub(crate) quotas: Arc<crate::quotas::Quotas>,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
 }
@@ -69,6 +71,8 @@ pub struct Settings {
     pub authority: String,
     /// Who decides about requests, in this order.
     pub authorization: Vec<Mode>,
+    /// The plug-ins of admission that are on.
+    pub plugins: crate::plugins::Plugins,
 }
 
 /// One request about a resource, read so far that handlers need not look at headers again.

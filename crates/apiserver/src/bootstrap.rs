@@ -56,15 +56,23 @@ impl Api {
             authority: Authority::new(settings.authorization.clone()),
             settings,
             addresses: Addresses::new(network, bits),
+            policies: crate::policies::Policies::default(),
+            quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
         }));
         api.0.definitions.refresh(&api);
+        api.0.policies.refresh(&api);
         api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;
         let collector = api.clone();
         tasks.spawn("garbage collector", OnLoss::EndOwner, |stop| async move {
             collector.collect(stop).await;
+            Ok(())
+        });
+        let keeper = api.clone();
+        tasks.spawn("quota keeper", OnLoss::EndOwner, |stop| async move {
+            keeper.keep_quotas(stop).await;
             Ok(())
         });
         let janitor = api.clone();
@@ -143,6 +151,8 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            options: serde_json::Map::new(),
+            reserved: None,
             now: self.now(),
             warnings: Vec::new(),
         };

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::Caller;
 use crate::api::{Api, Entry};
-use crate::delete::{DeleteOptions, Propagation};
+use crate::delete::{DeleteOptions, Propagation, Removal};
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
@@ -138,6 +138,9 @@ impl State {
     }
 }
 
+/// The name under which dependents are asked to go.
+const COLLECTOR: &str = "generic-garbage-collector";
+
 /// What an owner reference turns out to be.
 enum Standing {
     /// The owner is there.
@@ -249,7 +252,11 @@ impl Api {
         };
         let options = DeleteOptions::exactly(&metadata.uid, policy);
         let (namespace, name) = (&metadata.namespace, &metadata.name);
-        match self.delete_object(resource, namespace, name, &options, self.now()).await {
+        let caller = Caller::controller(COLLECTOR);
+        let (caller, now, warnings) = (Some(&caller), self.now(), Vec::new());
+        let mut removal =
+            Removal { resource, namespace, name, options: &options, caller, now, warnings };
+        match self.delete_object(&mut removal).await {
             Ok(_) => Ok(()),
             // Another object has the name now.
             Err(refusal) if refusal.reason == "Conflict" => Ok(()),
@@ -377,9 +384,11 @@ impl Api {
             part: Part::Whole,
             manager: "gantry".to_owned(),
             ownership: Ownership::ByChange,
-            caller: Caller::server(),
+            caller: Caller::controller(COLLECTOR),
             dry_run: false,
             changes: false,
+            options: serde_json::Map::new(),
+            reserved: None,
             now: self.now(),
             warnings: Vec::new(),
         };

@@ -9,16 +9,17 @@ use gantry_schema::Invalid;
 use gantry_store::Expect;
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::access::Caller;
+use crate::admission::{Operation, Review};
 use crate::answer;
 use crate::api::{Api, Ask, Entry};
 use crate::body::Body;
 use crate::decode;
-use crate::hooks::admit_delete;
 use crate::negotiate;
 use crate::paging::ListOptions;
-use crate::query::dry_run_list_fault;
+use crate::query::{Query, dry_run_list_fault};
 use crate::render::{self, Rendering};
 use crate::resource::Resource;
 use crate::status::{Refusal, success};
@@ -37,6 +38,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) policy: Option<Propagation>,
     /// Do everything but remove.
     pub(crate) dry_run: bool,
+    /// All of the above as it was said, as admission shows it.
+    pub(crate) said: Map<String, Value>,
 }
 
 impl DeleteOptions {
@@ -103,8 +106,49 @@ impl DeleteOptions {
             revision: precondition("resourceVersion"),
             policy,
             dry_run: !values.is_empty(),
+            said: said_options(body, query)?,
         })
     }
+}
+
+/// The options of a deletion that were said, in the body or else in parameters.
+fn said_options(body: &Value, query: &Query) -> Result<Map<String, Value>, Refusal> {
+    let mut said = Map::new();
+    if let Some(grace) = query.number("gracePeriodSeconds")? {
+        said.insert("gracePeriodSeconds".to_owned(), json!(grace));
+    }
+    if let Some(orphan) = query.flag("orphanDependents") {
+        said.insert("orphanDependents".to_owned(), json!(orphan));
+    }
+    if let Some(policy) = query.get("propagationPolicy") {
+        said.insert("propagationPolicy".to_owned(), json!(policy));
+    }
+    let dry_run: Vec<&str> = query.all("dryRun").filter(|it| !it.is_empty()).collect();
+    if !dry_run.is_empty() {
+        said.insert("dryRun".to_owned(), json!(dry_run));
+    }
+    for name in
+        ["gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun"]
+    {
+        if let Some(value) = body.get(name).filter(|it| !it.is_null()) {
+            said.insert(name.to_owned(), value.clone());
+        }
+    }
+    Ok(said)
+}
+
+/// Who asks which object to go, and how.
+#[derive(Debug)]
+pub(crate) struct Removal<'a> {
+    pub(crate) resource: &'a Arc<Resource>,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) options: &'a DeleteOptions,
+    /// Who asks; nobody if nobody may object any more.
+    pub(crate) caller: Option<&'a Caller>,
+    pub(crate) now: Timestamp,
+    /// What the caller is told besides the answer.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What a deletion left behind.
@@ -124,15 +168,22 @@ impl Api {
         let options = DeleteOptions::read(&ask)?;
         let Resource { group, plural, .. } = &*ask.resource;
         let warning = deletion::warning(group, plural, options.policy);
-        let warnings: Vec<String> = warning.into_iter().map(str::to_owned).collect();
-        let deleted = self.delete_object(
-            &ask.resource,
-            &ask.target.namespace,
-            &ask.target.name,
-            &options,
-            ask.now,
-        );
-        let mut response = match deleted.await? {
+        let mut removal = Removal {
+            resource: &ask.resource,
+            namespace: &ask.target.namespace,
+            name: &ask.target.name,
+            options: &options,
+            caller: Some(&ask.caller),
+            now: ask.now,
+            warnings: warning.into_iter().map(str::to_owned).collect(),
+        };
+        let deleted = self.delete_object(&mut removal).await;
+        let warnings = removal.warnings;
+        let deleted = deleted.map_err(|mut refusal| {
+            refusal.warnings.extend(warnings.iter().cloned());
+            refusal
+        })?;
+        let mut response = match deleted {
             Deleted::Waiting(entry) => {
                 render::object(&ask, StatusCode::OK, &Rendering::Entry(&entry))?
             }
@@ -152,23 +203,20 @@ impl Api {
     /// Removes one object, or marks it.
     pub(crate) async fn delete_object(
         &self,
-        resource: &Arc<Resource>,
-        namespace: &str,
-        name: &str,
-        options: &DeleteOptions,
-        now: Timestamp,
+        removal: &mut Removal<'_>,
     ) -> Result<Deleted, Refusal> {
+        let Removal { resource, namespace, name, options, now, .. } = *removal;
         loop {
             let Some(entry) = self.stored(resource, namespace, name) else {
                 return Err(Refusal::not_found(&resource.group, &resource.plural, name));
             };
             let live = resource.tree(&entry);
             check_preconditions(resource, &live, options)?;
-            admit_delete(resource, &live)?;
             let marked = mark(resource, &live, options, now);
             if marked.as_ref() == Some(&live) && !goes_away(&live) {
                 return Ok(Deleted::Waiting(entry));
             }
+            self.review_removal(removal, &live).await?;
             let key = resource.key(namespace, name);
             let expect = Expect::Revision(entry.revision);
             let done = match marked {
@@ -206,6 +254,32 @@ impl Api {
         }
     }
 
+    /// Asks whether an object may go.
+    async fn review_removal(&self, removal: &mut Removal<'_>, live: &Value) -> Result<(), Refusal> {
+        let Some(caller) = removal.caller else { return Ok(()) };
+        let mut options = json!({ "kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1" });
+        for (name, value) in &removal.options.said {
+            options[name] = value.clone();
+        }
+        let is_namespace = removal.resource.space == "namespaces";
+        let mut review = Review {
+            operation: Operation::Delete,
+            resource: removal.resource,
+            subresource: "",
+            name: removal.name,
+            namespace: if is_namespace { removal.name } else { removal.namespace },
+            caller,
+            dry_run: removal.options.dry_run,
+            options: &options,
+            old: Some(live),
+            warnings: Vec::new(),
+            reserved: None,
+        };
+        let outcome = self.review_deletion(&mut review).await;
+        removal.warnings.extend(review.warnings);
+        outcome
+    }
+
     /// `DELETE` of a collection.
     pub(crate) async fn delete_collection(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let options = DeleteOptions::read(&ask)?;
@@ -214,20 +288,32 @@ impl Api {
         let page = self.page(&ask.resource, &ask.target.namespace, list).await?;
         let custom = ask.resource.custom().is_some();
         let mut items = Vec::new();
+        let mut warnings = Vec::new();
         for entry in page.entries() {
             let metadata = entry.extra.metadata(&entry.value);
-            let deleted = self.delete_object(
-                &ask.resource,
-                &metadata.namespace,
-                &metadata.name,
-                &options,
-                ask.now,
-            );
-            match deleted.await {
+            let mut removal = Removal {
+                resource: &ask.resource,
+                namespace: &metadata.namespace,
+                name: &metadata.name,
+                options: &options,
+                caller: Some(&ask.caller),
+                now: ask.now,
+                warnings: Vec::new(),
+            };
+            let deleted = self.delete_object(&mut removal).await;
+            for warning in removal.warnings {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+            match deleted {
                 Ok(_) => {}
                 // Someone else was quicker; gone is gone.
                 Err(refusal) if refusal.reason == "NotFound" => {}
-                Err(refusal) => return Err(refusal),
+                Err(mut refusal) => {
+                    refusal.warnings.extend(warnings);
+                    return Err(refusal);
+                }
             }
             let mut tree = ask.resource.tree(&entry);
             if let Some(fields) = tree.as_object_mut().filter(|_| !custom) {
@@ -242,7 +328,9 @@ impl Api {
             "metadata": page.metadata(),
             "items": items,
         });
-        Ok(answer::document(StatusCode::OK, ask.style, &list))
+        let mut response = answer::document(StatusCode::OK, ask.style, &list);
+        answer::warn(&mut response, &warnings);
+        Ok(response)
     }
 }
 

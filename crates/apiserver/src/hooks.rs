@@ -8,10 +8,13 @@ use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
+use crate::admission::Review;
 use crate::api::{Api, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
 use crate::parts::resource;
+use crate::plugins::Plugin;
+use crate::policies::Policies;
 use crate::resource::Resource;
 use crate::rules::{Part, REQUESTS};
 use crate::status::Refusal;
@@ -24,52 +27,71 @@ pub(crate) const PERMANENT: [&str; 4] =
 
 impl Api {
     /// Whether a new object may be made where it should be, and what the server adds to it.
-    pub(crate) fn admit_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
-        let Resource { group, plural, .. } = &*write.resource;
-        if write.resource.custom().is_some_and(|custom| custom.terminating) {
+    pub(crate) fn admit_create(
+        &self,
+        review: &Review<'_>,
+        object: &mut Value,
+    ) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &**review.resource;
+        if review.resource.custom().is_some_and(|custom| custom.terminating) {
             let why = "create not allowed while custom resource definition is terminating";
-            return Err(Refusal::forbidden(group, plural, meta(object, "name"), why));
+            return Err(review.forbidden(Some(object), why));
         }
-        if write.resource.namespaced {
-            let Some(namespace) = self.namespace(&write.namespace) else {
-                return Err(Refusal::not_found("", "namespaces", &write.namespace));
+        let plugins = &self.0.settings.plugins;
+        if review.resource.namespaced && plugins.has(Plugin::NamespaceLifecycle) {
+            let Some(namespace) = self.namespace(review.namespace) else {
+                return Err(Refusal::not_found("", "namespaces", review.namespace));
             };
             let metadata = namespace.extra.metadata(&namespace.value);
             if metadata.deletion_timestamp.is_some() {
                 let name = meta(object, "name");
-                return Err(Refusal::terminating(group, plural, name, &write.namespace));
+                return Err(Refusal::terminating(group, plural, name, review.namespace));
             }
         }
-        self.admit_kind(write, object)
+        if !review.subresource.is_empty() {
+            return Ok(());
+        }
+        if plugins.has(Plugin::LimitRanger) {
+            self.fill_limits(review, object);
+        }
+        self.admit_kind(review, object)
     }
 
-    fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Entry>> {
         self.0.store.space("namespaces").get(name.as_bytes()).cloned()
     }
 
     /// What single kinds get when they are made.
-    fn admit_kind(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
-        let Resource { group, plural, .. } = &*write.resource;
-        let name = meta(object, "name").to_owned();
-        let refuse = |why: String| Refusal::forbidden(group, plural, &name, &why);
+    fn admit_kind(&self, review: &Review<'_>, object: &mut Value) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &**review.resource;
+        let plugins = &self.0.settings.plugins;
         match (group.as_str(), plural.as_str()) {
             ("", "pods") => {
-                let account = admit::service_account_name(object).to_owned();
-                let account = self.look("", "v1", "serviceaccounts", &write.namespace, &account);
-                let class = self.priority_class(object);
-                admit::service_account(object, account.as_ref(), &suffix())
-                    .and_then(|()| admit::priority(object, class.as_ref()))
-                    .map_err(|why| refuse(why.to_string()))?;
-                admit::default_tolerations(object);
+                if plugins.has(Plugin::ServiceAccount) {
+                    let name = admit::service_account_name(object).to_owned();
+                    let account = self.look("", "v1", "serviceaccounts", review.namespace, &name);
+                    admit::service_account(object, account.as_ref(), &suffix())
+                        .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
+                }
+                if plugins.has(Plugin::Priority) {
+                    let class = self.priority_class(object);
+                    admit::priority(object, class.as_ref())
+                        .map_err(|why| review.forbidden(Some(object), &why.to_string()))?;
+                }
+                if plugins.has(Plugin::DefaultTolerationSeconds) {
+                    admit::default_tolerations(object);
+                }
                 Ok(())
             }
-            ("", "nodes") => {
+            ("", "nodes") if plugins.has(Plugin::TaintNodesByCondition) => {
                 admit::taint_new_node(object);
                 Ok(())
             }
             ("", "persistentvolumes" | "persistentvolumeclaims") => {
-                admit::protect_storage(object, plural);
-                if plural == "persistentvolumeclaims" {
+                if plugins.has(Plugin::StorageObjectInUseProtection) {
+                    admit::protect_storage(object, plural);
+                }
+                if plugins.has(Plugin::DefaultStorageClass) && plural == "persistentvolumeclaims" {
                     let classes = self.all("storage.k8s.io", "v1", "storageclasses");
                     admit::default_storage_class(object, classes.iter());
                 }
@@ -164,6 +186,8 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, object);
+        self.quota_note(&write.resource, None, object);
+        self.settle_policies(&write.resource);
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
@@ -182,6 +206,8 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, new);
+        self.quota_note(&write.resource, Some(live), new);
+        self.settle_policies(&write.resource);
         if write.resource.space == "services" {
             let kept = (addresses(new), ports(new));
             let gone: Vec<Ipv4Addr> =
@@ -202,6 +228,12 @@ impl Api {
     async fn settle(&self, resource: &Resource, entry: &Arc<Entry>) -> Result<(), Refusal> {
         let object = resource.tree(entry);
         self.settle_definitions(object["spec"]["group"].as_str().unwrap_or_default()).await
+    }
+
+    fn settle_policies(&self, resource: &Resource) {
+        if Policies::concern(&resource.space) {
+            self.0.policies.refresh(self);
+        }
     }
 
     fn noted(&self, resource: &Resource, object: &Value) {
@@ -227,6 +259,10 @@ impl Api {
     pub(crate) fn after_remove(&self, resource: &Resource, entry: &Arc<Entry>) {
         self.0.collector.gone(&resource.space, entry.extra.metadata(&entry.value));
         self.0.janitor.wake();
+        self.settle_policies(resource);
+        if resource.namespaced {
+            self.recount_inside(&entry.extra.metadata(&entry.value).namespace);
+        }
         if resource.space == "services" {
             let object = resource.tree(entry);
             self.0.addresses.release(&addresses(&object), &ports(&object));

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Caller;
 use crate::api::{Api, Entry};
 use crate::definitions::CLEANUP;
-use crate::delete::{DeleteOptions, Propagation};
+use crate::delete::{DeleteOptions, Propagation, Removal};
 use crate::parts::{resource, set_condition};
 use crate::resource::Resource;
 use crate::rules::Part;
@@ -76,9 +76,10 @@ impl Api {
         let metadata = entry.extra.metadata(&entry.value).clone();
         let Some(namespaces) = resource(self, "", "v1", "namespaces") else { return Ok(()) };
         let mut left = Vec::new();
+        let caller = Caller::controller("namespace-controller");
         for kind in self.registry().spaces().values().filter(|it| it.namespaced) {
             let prefix = format!("{}/", metadata.name);
-            self.empty(kind, &prefix).await?;
+            self.empty(kind, &prefix, Some(&caller)).await?;
             left.extend(self.remaining(kind, &prefix));
         }
         if left.is_empty() {
@@ -88,7 +89,12 @@ impl Api {
     }
 
     /// Asks everything below a prefix to go.
-    async fn empty(&self, kind: &Arc<Resource>, prefix: &str) -> Result<(), Refusal> {
+    async fn empty(
+        &self,
+        kind: &Arc<Resource>,
+        prefix: &str,
+        caller: Option<&Caller>,
+    ) -> Result<(), Refusal> {
         for entry in self.below(kind, prefix) {
             let metadata = entry.extra.metadata(&entry.value);
             if metadata.deletion_timestamp.is_some() {
@@ -97,7 +103,16 @@ impl Api {
             let options =
                 DeleteOptions { policy: Some(Propagation::Background), ..DeleteOptions::default() };
             let (namespace, name) = (&metadata.namespace, &metadata.name);
-            match self.delete_object(kind, namespace, name, &options, self.now()).await {
+            let mut removal = Removal {
+                resource: kind,
+                namespace,
+                name,
+                options: &options,
+                caller,
+                now: self.now(),
+                warnings: Vec::new(),
+            };
+            match self.delete_object(&mut removal).await {
                 Ok(_) => {}
                 Err(refusal) if refusal.reason == "NotFound" => {}
                 Err(refusal) => return Err(refusal),
@@ -177,7 +192,8 @@ impl Api {
         let kinds = self.0.definitions.instances_of(self, &metadata.name);
         let mut left = 0;
         for kind in kinds {
-            self.empty(&kind, "").await?;
+            // Nobody may object: upstream removes them below admission.
+            self.empty(&kind, "", None).await?;
             left += self.below(&kind, "").len();
         }
         let mut write = self.own_write(&definitions, &metadata, Part::Status);
@@ -221,6 +237,8 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            options: serde_json::Map::new(),
+            reserved: None,
             now: self.now(),
             warnings: Vec::new(),
         }

@@ -9,7 +9,7 @@ use crate::answer;
 use crate::api::{Api, Ask};
 use crate::body::Body;
 use crate::decode;
-use crate::delete::{DeleteOptions, Propagation};
+use crate::delete::{DeleteOptions, Propagation, Removal};
 use crate::negotiate::{self, Content};
 use crate::query::WriteOptions;
 use crate::resource::Resource;
@@ -40,7 +40,12 @@ impl Api {
             ("scale", _) => self.scale(verb, ask).await,
             ("binding", Verb::Create) => self.bind(ask).await,
             ("eviction", Verb::Create) => self.evict(ask).await,
-            (_, _) if streams => Err(no_kubelet(base)),
+            (_, _) if streams => {
+                if base != "log" {
+                    self.review_connection(&ask).await?;
+                }
+                Err(no_kubelet(base))
+            }
             (_, Verb::Get) => self.get(&ask).await,
             (_, Verb::Update) => self.update_part(ask, Part::named(&name)).await,
             (_, Verb::Patch) => self.patch_part(ask, Part::named(&name)).await,
@@ -55,9 +60,13 @@ impl Api {
     async fn bind(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let options = WriteOptions::read(&ask.query, "CreateOptions")?;
         let content = negotiate::content(&ask.headers, false)?;
-        let (binding, _) = decode::tree(content, &ask.body, "Binding")?;
+        let (mut binding, _) = decode::tree(content, &ask.body, "Binding")?;
+        let (said, dry_run) = (create_options(&options), options.dry_run);
+        let warnings = self.review_part(&ask, "binding", &said, dry_run, &mut binding).await?;
         self.bind_pod(&ask, &options, &binding).await?;
-        Ok(answer::document(StatusCode::CREATED, ask.style, &created()))
+        let mut response = answer::document(StatusCode::CREATED, ask.style, &created());
+        answer::warn(&mut response, &warnings);
+        Ok(response)
     }
 
     /// Puts a pod on a node, wherever the binding came from.
@@ -122,7 +131,10 @@ impl Api {
     /// Asks a pod to go, if its budgets allow: `pods/{name}/eviction`.
     async fn evict(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let content = negotiate::content(&ask.headers, false)?;
-        let (eviction, _) = decode::tree(content, &ask.body, "Eviction")?;
+        let (mut eviction, _) = decode::tree(content, &ask.body, "Eviction")?;
+        let said = WriteOptions::read(&ask.query, "CreateOptions")?;
+        let (said, dry_run) = (create_options(&said), said.dry_run);
+        let warnings = self.review_part(&ask, "eviction", &said, dry_run, &mut eviction).await?;
         let entry = self.find(&ask)?;
         let pod = ask.resource.tree(&entry);
         let wish = &eviction["deleteOptions"];
@@ -131,8 +143,8 @@ impl Api {
             uid: wish["preconditions"]["uid"].as_str().map(str::to_owned),
             revision: wish["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
             policy: Some(Propagation::Background),
-            dry_run: wish["dryRun"].as_array().is_some_and(|it| !it.is_empty())
-                || ask.query.get("dryRun").is_some(),
+            dry_run: wish["dryRun"].as_array().is_some_and(|it| !it.is_empty()) || dry_run,
+            said: serde_json::Map::new(),
         };
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         let free = matches!(phase, "Succeeded" | "Failed" | "Pending")
@@ -141,8 +153,20 @@ impl Api {
             self.spend_budget(&ask, &pod, options.dry_run).await?;
         }
         let (namespace, name) = (&ask.target.namespace, &ask.target.name);
-        self.delete_object(&ask.resource, namespace, name, &options, ask.now).await?;
-        Ok(answer::document(StatusCode::CREATED, ask.style, &created()))
+        // The eviction was reviewed, not the end of the pod.
+        let mut removal = Removal {
+            resource: &ask.resource,
+            namespace,
+            name,
+            options: &options,
+            caller: None,
+            now: ask.now,
+            warnings,
+        };
+        self.delete_object(&mut removal).await?;
+        let mut response = answer::document(StatusCode::CREATED, ask.style, &created());
+        answer::warn(&mut response, &removal.warnings);
+        Ok(response)
     }
 
     /// `…/scale`: how many there are and should be.
@@ -178,6 +202,15 @@ impl Api {
         answer::warn(&mut response, &write.warnings);
         Ok(response)
     }
+}
+
+/// The options of a creation as admission shows them.
+pub(crate) fn create_options(options: &WriteOptions) -> Value {
+    let mut said = json!({ "kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1" });
+    for (name, value) in &options.said {
+        said[name] = value.clone();
+    }
+    said
 }
 
 /// The success of what makes nothing one could show.

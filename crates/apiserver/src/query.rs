@@ -122,6 +122,8 @@ pub struct WriteOptions {
     pub validation: FieldValidation,
     /// Take fields over from other managers; only for apply.
     pub force: Option<bool>,
+    /// What was said of the above, as an object of options has it.
+    pub said: serde_json::Map<String, Value>,
 }
 
 impl WriteOptions {
@@ -155,11 +157,22 @@ impl WriteOptions {
         if !faults.is_empty() {
             return Err(Refusal::invalid_options(kind, &faults));
         }
+        let mut said = serde_json::Map::new();
+        let dry_run: Vec<&str> = query.all("dryRun").filter(|it| !it.is_empty()).collect();
+        if !dry_run.is_empty() {
+            said.insert("dryRun".to_owned(), json!(dry_run));
+        }
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(text) = query.get(name).filter(|text| !text.is_empty()) {
+                said.insert(name.to_owned(), json!(text));
+            }
+        }
         Ok(Self {
             dry_run: query.get("dryRun").is_some_and(|value| !value.is_empty()),
             manager: manager.to_owned(),
             validation,
             force: query.flag("force"),
+            said,
         })
     }
 }

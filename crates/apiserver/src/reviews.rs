@@ -22,10 +22,14 @@ impl Api {
         let (group, plural) = (ask.resource.group.as_str(), ask.resource.plural.as_str());
         if (group, plural) == ("", "bindings") {
             let options = options()?;
-            let binding = decode::body(ask, options.validation)?.object;
+            let mut binding = decode::body(ask, options.validation)?.object;
+            let said = crate::parts::create_options(&options);
+            let warnings = self.review_part(ask, "", &said, options.dry_run, &mut binding).await?;
             self.bind_pod(ask, &options, &binding).await?;
             let status = crate::parts::created();
-            return Ok(Some(answer::document(StatusCode::CREATED, ask.style, &status)));
+            let mut response = answer::document(StatusCode::CREATED, ask.style, &status);
+            answer::warn(&mut response, &warnings);
+            return Ok(Some(response));
         }
         if !matches!(group, "authorization.k8s.io" | "authentication.k8s.io") {
             return Ok(None);

@@ -190,6 +190,9 @@ impl Resource {
                     faults.extend(gantry_schema::validate_definition(object, None));
                     warnings.extend(gantry_schema::definition_warnings(object, None));
                 }
+                if self.space == crate::policies::SPACE {
+                    faults.extend(gantry_admission::validate_policy(object, None));
+                }
             }
             Nature::Custom(custom) => {
                 warnings.extend(custom.validate(self, object, None, Part::Whole, &mut faults));
@@ -216,6 +219,9 @@ impl Resource {
                 if self.space == crate::definitions::SPACE && part == Part::Whole {
                     faults.extend(gantry_schema::validate_definition(new, Some(old)));
                     warnings.extend(gantry_schema::definition_warnings(new, Some(old)));
+                }
+                if self.space == crate::policies::SPACE && part == Part::Whole {
+                    faults.extend(gantry_admission::validate_policy(new, Some(old)));
                 }
             }
             Nature::Custom(custom) => {

@@ -153,6 +153,11 @@ impl Resource {
         })
     }
 
+    /// Changes the size an object asks for.
+    pub(crate) fn set_scale(&self, object: &mut Value, replicas: i64) {
+        put(object, self.scale_paths().wanted, json!(replicas));
+    }
+
     /// The same by server-side apply: the scale's field stands for the object's.
     fn apply_scale(
         &self,

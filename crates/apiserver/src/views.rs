@@ -48,6 +48,18 @@ impl Resource {
         }
     }
 
+    /// An object as it is stored, in this version.
+    pub(crate) fn in_this_version(&self, mut stored: Value) -> Value {
+        match &self.nature {
+            Nature::Builtin(builtin) if builtin.stored_as.is_none() => stored,
+            Nature::Builtin(_) => self.viewed(stored),
+            Nature::Custom(_) => {
+                stored["apiVersion"] = json!(self.api_version());
+                stored
+            }
+        }
+    }
+
     /// An object that is stored in another version, in this one.
     fn viewed(&self, stored: Value) -> Value {
         let converted = match self.group.as_str() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gantry_store::{CommitError, Expect};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::access::{Attributes, Caller};
 use crate::api::{Api, Ask, Entry};
@@ -29,6 +29,10 @@ pub(crate) struct Write {
     pub(crate) dry_run: bool,
     /// The request was to change an object; if it makes one, the caller must be allowed that too.
     pub(crate) changes: bool,
+    /// The options that were said, as admission shows them.
+    pub(crate) options: Map<String, Value>,
+    /// What was taken from quotas for it.
+    pub(crate) reserved: Option<crate::quotas::Reservation>,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
 }
@@ -72,6 +76,8 @@ impl Write {
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
             changes: false,
+            options: options.said.clone(),
+            reserved: None,
             now: ask.now,
             warnings: Vec::new(),
         }
@@ -80,6 +86,13 @@ impl Write {
     /// The time as objects have it.
     pub(crate) fn stamp(&self) -> String {
         seconds(self.now)
+    }
+
+    /// It is stored: what was taken for it is used.
+    fn keep_reserved(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            reserved.keep();
+        }
     }
 
     fn refusal(&self, make: impl Fn(&str, &str, &str) -> Refusal, name: &str) -> Refusal {
@@ -110,7 +123,10 @@ impl Api {
         if write.ownership == Ownership::ByChange {
             resource.own(write, None, &mut object);
         }
-        self.admit_create(write, &mut object)?;
+        if write.name.is_empty() {
+            meta(&object, "name").clone_into(&mut write.name);
+        }
+        self.mutate_write(write, None, &mut object).await?;
         self.check_grant(write, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
@@ -139,6 +155,10 @@ impl Api {
                 self.permit(&write.caller, &asked.inside(&write.namespace).named(&name))?;
             }
             write.name.clone_from(&name);
+            if let Err(refusal) = self.validate_write(write, None, &object).await {
+                self.forget_create(write, &object);
+                return Err(refusal);
+            }
             let key = resource.key(&write.namespace, &name);
             if write.dry_run {
                 let known = self.0.store.space(&resource.space);
@@ -150,10 +170,14 @@ impl Api {
                 let stored = resource.to_storage(&object);
                 match self.put(&resource, key, Expect::Absent, &stored).await? {
                     Some(entry) => {
+                        write.keep_reserved();
                         let entry = self.after_create(write, &object, entry).await?;
                         return Ok(Written::Stored(entry));
                     }
-                    None => self.forget_create(write, &object),
+                    None => {
+                        write.reserved = None;
+                        self.forget_create(write, &object);
+                    }
                 }
             }
             if !generate {
@@ -264,6 +288,7 @@ impl Api {
             let Changed { object: mut new, warnings } = make(self, write, &live)?;
             // Said also when the change is refused.
             write.warnings.extend(warnings);
+            self.mutate_write(write, Some(&live), &mut new).await?;
             self.check_grant(write, Some(&live), &new)?;
             // A caller who named a revision that is now overtaken is refused here the next time
             // round; a patch that named none has taken over the one it was applied to.
@@ -277,6 +302,7 @@ impl Api {
                 return Err(Refusal::invalid(&resource.group, kind, &write.name, &faults));
             }
             write.warnings.extend(more);
+            self.validate_write(write, Some(&live), &new).await?;
             if gantry_patch::ownership::unchanged(&live, &new) {
                 return Ok(Written::Stored(entry));
             }
@@ -295,6 +321,7 @@ impl Api {
                 let put = self.put(&resource, key, expect, &stored).await?;
                 match put {
                     Some(entry) => {
+                        write.keep_reserved();
                         let entry = self.after_update(write, &live, &new, entry).await?;
                         Some(Written::Stored(entry))
                     }

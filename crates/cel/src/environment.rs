@@ -220,11 +220,25 @@ impl Program {
         bindings: &[(&str, Binding<'v>)],
         budget: &mut Budget,
     ) -> Result<Value<'v>, EvalError> {
+        self.evaluate_with(bindings, None, budget)
+    }
+
+    /// The same, where some variables are only computed when the evaluation comes to them.
+    ///
+    /// # Errors
+    /// When there is no answer, or none within the budget.
+    pub fn evaluate_with<'v>(
+        &'v self,
+        bindings: &[(&str, Binding<'v>)],
+        resolver: Option<&dyn Resolver<'v>>,
+        budget: &mut Budget,
+    ) -> Result<Value<'v>, EvalError> {
         let work = Work::new(budget.next(), &self.checked.patterns);
         let mut evaluation = Evaluation {
             work,
             globals: vec![None; self.names.len()],
             names: &self.names,
+            resolver,
             locals: Vec::new(),
         };
         // The library is meant not to panic on any input; if it does, one expression has no answer
@@ -241,6 +255,12 @@ impl Program {
         budget.take(evaluation.work.meter.used());
         answer.unwrap_or_else(|_| Err(EvalError::Internal("the evaluator failed".to_owned())))
     }
+}
+
+/// Knows variables that are computed only when an evaluation comes to them.
+pub trait Resolver<'v> {
+    /// The value of a declared variable that is not bound; nothing if it has none.
+    fn resolve(&self, name: &str) -> Option<Result<Value<'v>, EvalError>>;
 }
 
 /// What an expression answers.

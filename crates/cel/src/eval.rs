@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::compare;
 use crate::cost;
+use crate::environment::Resolver;
 use crate::fault::EvalError;
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
@@ -11,15 +12,17 @@ use crate::value::{Key, List, Map, Value};
 use crate::work::Work;
 
 /// One evaluation.
-pub(crate) struct Evaluation<'p, 'v> {
+pub(crate) struct Evaluation<'p, 'v, 'h> {
     pub(crate) work: Work<'p>,
     /// Values of the declared variables; those the expression does not mention are not there.
     pub(crate) globals: Vec<Option<Value<'v>>>,
     pub(crate) names: &'p [String],
+    /// Who knows the declared variables that are not bound.
+    pub(crate) resolver: Option<&'h dyn Resolver<'v>>,
     pub(crate) locals: Vec<Value<'v>>,
 }
 
-impl<'p: 'v, 'v> Evaluation<'p, 'v> {
+impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
     pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
         if let Some(value) = &node.constant {
             return Ok(value.clone());
@@ -28,10 +31,12 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v> {
             Kind::Literal(value) => Ok(value.clone()),
             Kind::Global(place) => {
                 self.work.charge(1)?;
-                let value = self.globals.get(*place).and_then(Option::as_ref);
-                value.cloned().ok_or_else(|| {
-                    EvalError::NoSuchAttribute(self.names.get(*place).cloned().unwrap_or_default())
-                })
+                if let Some(value) = self.globals.get(*place).and_then(Option::as_ref) {
+                    return Ok(value.clone());
+                }
+                let name = self.names.get(*place).map_or("", String::as_str);
+                let resolved = self.resolver.and_then(|resolver| resolver.resolve(name));
+                resolved.unwrap_or_else(|| Err(EvalError::NoSuchAttribute(name.to_owned())))
             }
             Kind::Local(slot) => {
                 self.work.charge(1)?;

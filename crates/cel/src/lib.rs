@@ -26,7 +26,9 @@ mod tree;
 mod work;
 
 pub use cost::Budget;
-pub use environment::{Answer, Environment, HostRun, Limits, Program, UnreadableSignature};
+pub use environment::{
+    Answer, Environment, HostRun, Limits, Program, Resolver, UnreadableSignature,
+};
 pub use fault::{CompileError, EvalError, Finding};
 pub use library::{
     format::Format,

@@ -35,13 +35,19 @@ mod custom_validation;
 mod custom_versions;
 mod definitions;
 
+mod policies;
+mod policy_libraries;
+mod policy_matching;
+mod policy_validity;
+mod quotas;
+
 use crate::case::Case;
 
 /// A topic and its cases.
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 25] = [
+pub const TOPICS: [Topic; 27] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -67,6 +73,11 @@ pub const TOPICS: [Topic; 25] = [
     ("custom validation", custom_validation::CASES),
     ("custom rules", custom_rules::CASES),
     ("custom versions", custom_versions::CASES),
+    ("policies", policies::CASES),
+    ("policy libraries", policy_libraries::CASES),
+    ("policy matching", policy_matching::CASES),
+    ("policy validity", policy_validity::CASES),
+    ("quotas", quotas::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

@@ -35,6 +35,8 @@ pub struct Plan {
     pub authorization: Vec<Mode>,
     /// The version of this program.
     pub version: &'static str,
+    /// The plug-ins of admission that are on.
+    pub plugins: gantry_apiserver::Plugins,
 }
 
 /// A server that runs.
@@ -79,6 +81,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
         metrics,
         authority: pki.authority().to_owned(),
         authorization: plan.authorization,
+        plugins: plan.plugins,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(pki.server())?;

@@ -43,7 +43,8 @@ pub(crate) fn check_expression(expression: &Value, path: &Path, faults: &mut Fau
 }
 
 /// Whether a selector picks these labels. An empty one picks everything, a missing one nothing.
-pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
+#[must_use]
+pub fn matches(selector: &Value, labels: &Value) -> bool {
     let label = |key: &str| labels.get(key).and_then(Value::as_str);
     let holds = |expression: &Value| {
         let has = label(text(expression, "key"));
@@ -64,7 +65,8 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
 }
 
 /// Whether a selector asks for nothing in particular.
-pub(crate) fn is_empty(selector: &Value) -> bool {
+#[must_use]
+pub fn is_empty(selector: &Value) -> bool {
     entries(selector, "matchLabels").is_empty() && list(selector, "matchExpressions").is_empty()
 }
 

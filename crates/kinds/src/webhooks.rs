@@ -1,4 +1,4 @@
-//! Admission webhooks and admission policies.
+//! Admission webhooks.
 
 use serde_json::Value;
 
@@ -27,31 +27,8 @@ pub(crate) const MUTATING_RULES: Rules = Rules {
     ..Rules::NONE
 };
 
-pub(crate) const POLICY_RULES: Rules = Rules {
-    default: |object| {
-        fill(object, "spec.failurePolicy", "Fail");
-        if let Some(resources) = at_mut(object, "spec.matchConstraints") {
-            default_resources(resources);
-        }
-    },
-    validate: |object| check_policy(object).into_vec(),
-    validate_update: |new, _| check_policy(new).into_vec(),
-    ..Rules::NONE
-};
-
-pub(crate) const BINDING_RULES: Rules = Rules {
-    default: |object| {
-        if let Some(resources) = at_mut(object, "spec.matchResources") {
-            default_resources(resources);
-        }
-    },
-    validate: |object| check_binding(object).into_vec(),
-    validate_update: |new, _| check_binding(new).into_vec(),
-    ..Rules::NONE
-};
-
-const FAILURE: [&str; 2] = ["Fail", "Ignore"];
-const MATCH: [&str; 2] = ["Equivalent", "Exact"];
+pub(crate) const FAILURE: [&str; 2] = ["Fail", "Ignore"];
+pub(crate) const MATCH: [&str; 2] = ["Equivalent", "Exact"];
 const SCOPES: [&str; 3] = ["*", "Cluster", "Namespaced"];
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
@@ -66,17 +43,6 @@ fn default_hook(hook: &mut Value) {
     }
     for rule in each(hook, "rules") {
         fill(rule, "scope", "*");
-    }
-}
-
-fn default_resources(resources: &mut Value) {
-    fill(resources, "matchPolicy", "Equivalent");
-    fill_object(resources, "namespaceSelector");
-    fill_object(resources, "objectSelector");
-    for field in ["resourceRules", "excludeResourceRules"] {
-        for rule in each(resources, field) {
-            fill(rule, "scope", "*");
-        }
     }
 }
 
@@ -182,129 +148,76 @@ fn check_url(url: &str, path: &Path, faults: &mut Faults) {
     }
 }
 
-fn check_rule(rule: &Value, path: &Path, faults: &mut Faults) {
-    for field in ["operations", "apiGroups", "apiVersions", "resources"] {
-        let values = list(rule, field);
+/// Checks one rule about which requests are meant.
+pub(crate) fn check_rule(rule: &Value, path: &Path, faults: &mut Faults) {
+    for (field, what) in
+        [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
+    {
+        let (values, place) = (list(rule, field), path.child(field));
         if values.is_empty() {
-            faults.required(path.child(field), "");
-            continue;
+            faults.required(place.clone(), "");
         }
-        if field == "operations" {
-            for (place, value) in values.iter().enumerate() {
-                if !OPERATIONS.contains(&value.as_str().unwrap_or_default()) {
-                    let place = path.child(field).index(place);
-                    faults.not_supported(place, value.clone(), &OPERATIONS);
-                }
+        if values.len() > 1 && values.iter().any(|value| value == "*") {
+            let detail = format!("if '*' is present, must not specify other {what}");
+            faults.value(place.clone(), at(rule, field).clone(), &detail);
+        }
+        for (index, value) in values.iter().enumerate() {
+            let word = value.as_str().unwrap_or_default();
+            if field == "operations" && !OPERATIONS.contains(&word) {
+                faults.not_supported(place.index(index), word, &OPERATIONS);
+            }
+            if field == "apiVersions" && word.is_empty() {
+                faults.required(place.index(index), "");
             }
         }
-        if field != "resources" && values.len() > 1 && values.iter().any(|value| value == "*") {
-            let detail = "if '*' is present, must not specify other ";
-            let what = match field {
-                "operations" => "operations",
-                "apiGroups" => "API groups",
-                _ => "API versions",
-            };
-            faults.value(path.child(field), at(rule, field).clone(), &format!("{detail}{what}"));
-        }
     }
+    check_rule_resources(at(rule, "resources"), &path.child("resources"), faults);
     faults.one_of(rule, path, "scope", &SCOPES);
 }
 
-fn check_resources(resources: &Value, path: &Path, faults: &mut Faults) {
-    faults.require_one_of(resources, path, "matchPolicy", &MATCH);
-    for field in ["namespaceSelector", "objectSelector"] {
-        selector::check(at(resources, field), &path.child(field), faults);
+fn check_rule_resources(resources: &Value, path: &Path, faults: &mut Faults) {
+    let words: Vec<&str> =
+        resources.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if words.is_empty() {
+        faults.required(path.clone(), "");
     }
-    for field in ["resourceRules", "excludeResourceRules"] {
-        for (place, rule) in list(resources, field).iter().enumerate() {
-            check_rule(rule, &path.child(field).index(place), faults);
+    let (mut all_parts, mut of_all) = (Vec::new(), Vec::new());
+    let mut whole = false;
+    for (index, word) in words.iter().enumerate() {
+        let place = path.index(index);
+        let (resource, part) = match word.split_once('/') {
+            _ if word.is_empty() => {
+                faults.required(place, "");
+                continue;
+            }
+            None => {
+                // The last one decides, as upstream.
+                whole = *word != "*";
+                continue;
+            }
+            Some(halves) => halves,
+        };
+        if all_parts.contains(&resource) {
+            let detail = format!("if '{resource}/*' is present, must not specify {word}");
+            faults.value(place.clone(), *word, &detail);
+        }
+        if of_all.contains(&part) {
+            let detail = format!("if '*/{part}' is present, must not specify {word}");
+            faults.value(place, *word, &detail);
+        }
+        if part == "*" {
+            all_parts.push(resource);
+        }
+        if resource == "*" {
+            of_all.push(part);
         }
     }
-}
-
-fn check_policy(object: &Value) -> Faults {
-    let mut faults = Faults::new();
-    let (spec, path) = (at(object, "spec"), Path::new("spec"));
-    faults.require_one_of(spec, &path, "failurePolicy", &FAILURE);
-    if is_set(spec, "paramKind") {
-        let place = path.child("paramKind");
-        faults.require(at(spec, "paramKind"), &place, "apiVersion");
-        faults.require(at(spec, "paramKind"), &place, "kind");
+    if words.len() > 1 && words.contains(&"*/*") {
+        let detail = "if '*/*' is present, must not specify other resources";
+        faults.value(path.clone(), resources.clone(), detail);
     }
-    let constraints = at(spec, "matchConstraints");
-    let place = path.child("matchConstraints");
-    if constraints.is_null() {
-        faults.required(place, "");
-    } else {
-        check_resources(constraints, &place, &mut faults);
-        if is_empty(constraints, "resourceRules") {
-            faults.required(place.child("resourceRules"), "");
-        }
+    if words.contains(&"*") && whole {
+        let detail = "if '*' is present, must not specify other resources without subresources";
+        faults.value(path.clone(), resources.clone(), detail);
     }
-    if is_empty(spec, "validations") && is_empty(spec, "auditAnnotations") {
-        let detail = "validations or auditAnnotations must contain at least one item";
-        faults.required(path.child("validations"), detail);
-        faults.required(path.child("auditAnnotations"), detail);
-    }
-    for (place, rule) in list(spec, "validations").iter().enumerate() {
-        let path = path.child("validations").index(place);
-        if text(rule, "expression").trim().is_empty() {
-            faults.required(path.child("expression"), "expression is not specified");
-        }
-        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
-        faults.one_of(rule, &path, "reason", &reasons);
-    }
-    for (place, condition) in list(spec, "matchConditions").iter().enumerate() {
-        let path = path.child("matchConditions").index(place);
-        let name = text(condition, "name");
-        if faults.require(condition, &path, "name") {
-            faults.text(&path.child("name"), name, names::qualified(name));
-        }
-        if text(condition, "expression").trim().is_empty() {
-            faults.required(path.child("expression"), "");
-        }
-    }
-    for (place, variable) in list(spec, "variables").iter().enumerate() {
-        let path = path.child("variables").index(place);
-        if is_empty(variable, "name") {
-            faults.required(path.child("name"), "name is not specified");
-        }
-        if text(variable, "expression").trim().is_empty() {
-            faults.required(path.child("expression"), "expression is not specified");
-        }
-    }
-    faults
-}
-
-fn check_binding(object: &Value) -> Faults {
-    let mut faults = Faults::new();
-    let (spec, path) = (at(object, "spec"), Path::new("spec"));
-    if faults.require(spec, &path, "policyName") {
-        let name = text(spec, "policyName");
-        faults.text(&path.child("policyName"), name, names::subdomain(name));
-    }
-    if is_set(spec, "matchResources") {
-        check_resources(at(spec, "matchResources"), &path.child("matchResources"), &mut faults);
-    }
-    let actions = list(spec, "validationActions");
-    let place = path.child("validationActions");
-    if actions.is_empty() {
-        faults.required(place.clone(), "at least one validation action is required");
-    }
-    for (index, action) in actions.iter().enumerate() {
-        if !matches!(action.as_str(), Some("Audit" | "Deny" | "Warn")) {
-            let place = place.index(index);
-            faults.not_supported(place, action.clone(), &["Audit", "Deny", "Warn"]);
-        }
-        if actions[..index].contains(action) {
-            faults.duplicate(place.index(index), action.clone());
-        }
-    }
-    let has = |word: &str| actions.iter().any(|it| it == word);
-    if has("Deny") && has("Warn") {
-        let detail = "must not contain both Deny and Warn (repeating the same validation failure \
-                      information in the API response and headers serves no purpose)";
-        faults.value(place, at(spec, "validationActions").clone(), detail);
-    }
-    faults
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gantry_apiserver::Mode;
+use gantry_apiserver::{Mode, Plugins};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::{self, Signals};
@@ -63,6 +63,16 @@ pub(super) struct Arguments {
     /// The first that allows one is asked no further. Members of system:masters may do everything.
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "RBAC")]
     authorization_mode: Vec<Authorization>,
+
+    /// Plug-ins of admission to switch on, by the names that Kubernetes has for them.
+    ///
+    /// What this server has is on by default.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+
+    /// Plug-ins of admission to switch off.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
 
     /// Open a damaged store: keep what precedes the damage and move the rest aside.
     #[arg(long)]
@@ -168,8 +178,11 @@ fn plan(
         names,
         kubeconfig,
         authorization_mode,
+        enable_admission_plugins,
+        disable_admission_plugins,
         repair,
     } = arguments;
+    let plugins = Plugins::choose(&enable_admission_plugins, &disable_admission_plugins)?;
     let directory = match (data_dir, scratch) {
         (Some(directory), _) => directory,
         (None, Some(scratch)) => scratch.path().to_owned(),
@@ -187,6 +200,7 @@ fn plan(
         names,
         damage: if repair { OnDamage::Repair } else { OnDamage::Refuse },
         authorization: modes(&authorization_mode)?,
+        plugins,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))

@@ -2,8 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod access;
+mod dual_pods;
 mod guests;
 mod like_kubernetes;
+#[path = "../it/shared_policies.rs"]
+mod shared_policies;
 
 use std::io::Write as _;
 

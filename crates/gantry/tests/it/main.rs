@@ -9,6 +9,9 @@ mod bad_input;
 mod commands;
 mod conformance;
 mod contention;
+mod dual_pods;
+mod quotas;
+mod shared_policies;
 
 use std::io::Write;
 use std::path::Path;

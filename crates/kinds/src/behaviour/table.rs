@@ -8,8 +8,8 @@ use crate::workloads::{
     autoscaler, cron_job, daemon_set, deployment, job, replica_set, stateful_set,
 };
 use crate::{
-    cluster, config, devices, endpoints, networking, pod, policy, quota, rbac, records, service,
-    storage, webhooks,
+    cluster, config, devices, endpoints, networking, pod, policies, policy, quota, rbac, records,
+    service, storage, webhooks,
 };
 
 const PLAIN: Behaviour = Behaviour::PLAIN;
@@ -336,12 +336,12 @@ static TABLE: &[Row] = &[
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicies",
-        Behaviour { status: Status::KeepsAll, rules: webhooks::POLICY_RULES, ..ADMISSION },
+        Behaviour { status: Status::KeepsAll, rules: policies::POLICY_RULES, ..ADMISSION },
     ),
     (
         "admissionregistration.k8s.io",
         "validatingadmissionpolicybindings",
-        with(ADMISSION, webhooks::BINDING_RULES),
+        with(ADMISSION, policies::BINDING_RULES),
     ),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies", ADMISSION),
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", ADMISSION),

@@ -1,0 +1,113 @@
+//! Conditions of being asked at all, as policies and webhooks have them.
+
+use std::sync::Arc;
+
+use gantry_cel::Value;
+use gantry_kinds::policies::Role;
+use serde_json::Value as Json;
+
+use crate::authorizer::Authorizer;
+use crate::environment::{Mentions, compile, environment};
+use crate::request::{Request, View};
+use crate::scope::{EXHAUSTED, Expression, Fault, Scope, Values};
+
+/// What all conditions together may cost on one request.
+const BUDGET: u64 = 2_500_000;
+
+/// The conditions of one policy or webhook.
+#[derive(Debug, Default)]
+pub struct Conditions(pub(crate) Vec<Condition>);
+
+#[derive(Debug)]
+pub(crate) struct Condition {
+    pub(crate) name: String,
+    pub(crate) expression: Expression,
+}
+
+/// Whether conditions are met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All are.
+    Met,
+    /// The one of this name is not.
+    Unmet(String),
+    /// None is known not to be, and some could not be found out.
+    Failed(String),
+}
+
+impl Conditions {
+    /// Compiles the conditions of a webhook.
+    #[must_use]
+    pub fn of_webhook(conditions: &Json) -> Self {
+        let environment = environment(Mentions { params: false, authorizer: true }, None);
+        Self::read(conditions, &environment)
+    }
+
+    pub(crate) fn read(conditions: &Json, environment: &gantry_cel::Environment) -> Self {
+        let list = conditions.as_array().into_iter().flatten();
+        let read = |condition: &Json| {
+            let text = condition["expression"].as_str().unwrap_or_default().to_owned();
+            let program = compile(environment, Role::Condition, &text);
+            Condition {
+                name: condition["name"].as_str().unwrap_or_default().to_owned(),
+                expression: Expression { text, program },
+            }
+        };
+        Self(list.map(read).collect())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a webhook is to be asked about a request, seen in a view; the objects are in that
+    /// view already.
+    #[must_use]
+    pub fn ask(
+        &self,
+        request: &Request<'_>,
+        view: &View,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Verdict {
+        if self.is_empty() {
+            return Verdict::Met;
+        }
+        let shown = request.to_json(view);
+        let values = Values {
+            object: request.object.unwrap_or(&Json::Null),
+            old: request.old.unwrap_or(&Json::Null),
+            request: &shown,
+            namespace: &Json::Null,
+            params: &Json::Null,
+        };
+        self.evaluate(&Scope::new(&values, &[]).with_authorizer(authorizer, request))
+    }
+
+    /// All are asked, unless one is not met: an error elsewhere does not matter then.
+    pub(crate) fn evaluate<'v>(&'v self, scope: &Scope<'v>) -> Verdict {
+        let mut left = BUDGET;
+        let mut answers = Vec::with_capacity(self.0.len());
+        for condition in &self.0 {
+            match scope.evaluate(&condition.expression, &mut left) {
+                Err(Fault::Exhausted) => return Verdict::Failed(EXHAUSTED.to_owned()),
+                answer => answers.push((condition, answer)),
+            }
+        }
+        let mut failures: Vec<String> = Vec::new();
+        for (condition, answer) in answers {
+            match answer {
+                Ok(Value::Bool(false)) => return Verdict::Unmet(condition.name.clone()),
+                Ok(_) | Err(Fault::Exhausted) => {}
+                Err(Fault::Failed(why)) if failures.contains(&why) => {}
+                Err(Fault::Failed(why)) => failures.push(why),
+            }
+        }
+        match failures.as_slice() {
+            [] => Verdict::Met,
+            [one] => Verdict::Failed(one.clone()),
+            more => Verdict::Failed(format!("[{}]", more.join(", "))),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Quotas and limit ranges: how much may be asked for in a namespace.
+//!
+//! What is used stands in the status of each quota, and a write that uses more first raises it there
+//! by compare and swap, so that any number of writes at once cannot use more than there is. A write
+//! that then fails, and every removal, has the status counted anew. Writes that have raised it and
+//! are not stored yet are held here, and counted with what is stored: a count never loses them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gantry_admission::limits;
+use gantry_admission::quota::{Charge, Counted, charge, total};
+use gantry_admission::resources::{Amounts, amounts};
+use serde_json::{Map, Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::{Operation, Review};
+use crate::api::Api;
+use crate::parts::resource;
+use crate::resource::Resource;
+use crate::rules::Part;
+use crate::status::Refusal;
+use crate::stored::Metadata;
+use crate::write::{Changed, meta};
+
+const QUOTAS: &str = "resourcequotas";
+const RANGES: &str = "limitranges";
+
+/// Writes that count and are not stored yet, and namespaces to be counted anew.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    held: HashMap<u64, Hold>,
+    stale: BTreeSet<String>,
+}
+
+/// What one write adds, by the name of the quota.
+#[derive(Debug)]
+struct Hold {
+    namespace: String,
+    added: BTreeMap<String, Amounts>,
+}
+
+/// A write that counts. Whoever has it says when the write is stored; else all is counted anew.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    quotas: Arc<Quotas>,
+    id: u64,
+    stored: bool,
+}
+
+impl Reservation {
+    /// The write is stored: what it used is used.
+    pub(crate) fn keep(mut self) {
+        self.stored = true;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = self.quotas.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(hold) = state.held.remove(&self.id) else { return };
+        if !self.stored {
+            state.stale.insert(hold.namespace);
+            drop(state);
+            self.quotas.wake.notify_one();
+        }
+    }
+}
+
+impl Quotas {
+    fn hold(self: &Arc<Self>, hold: Hold) -> Reservation {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.next += 1;
+        let id = state.next;
+        state.held.insert(id, hold);
+        Reservation { quotas: Arc::clone(self), id, stored: false }
+    }
+
+    fn held(&self, namespace: &str, quota: &str) -> Vec<Amounts> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = state.held.values().filter(|hold| hold.namespace == namespace);
+        own.filter_map(|hold| hold.added.get(quota).cloned()).collect()
+    }
+
+    /// Has the quotas of a namespace counted anew.
+    fn recount(&self, namespace: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.stale.insert(namespace.to_owned());
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    fn take(&self) -> Option<String> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stale.pop_first()
+    }
+}
+
+impl Api {
+    /// The objects of a core resource in a namespace.
+    fn inside(&self, plural: &str, namespace: &str) -> Vec<Value> {
+        let Some(resource) = resource(self, "", "v1", plural) else { return Vec::new() };
+        self.trees_in(&resource, namespace)
+    }
+
+    fn trees_in(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
+        let prefix = format!("{namespace}/");
+        let space = self.0.store.space(&resource.space);
+        let from = std::ops::Bound::Included(prefix.as_bytes());
+        let below = space.range(from).take_while(|it| it.key.starts_with(prefix.as_bytes()));
+        below.map(|entry| resource.tree(entry)).collect()
+    }
+
+    /// Gives containers what they do not say, where a limit range has it.
+    pub(crate) fn fill_limits(&self, review: &Review<'_>, object: &mut Value) {
+        if is_limited(review) && review.resource.plural == "pods" {
+            for range in self.inside(RANGES, review.namespace) {
+                limits::fill_pod(&range, object);
+            }
+        }
+    }
+
+    /// Refuses what asks for more or less than a limit range allows.
+    pub(crate) fn check_limits(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), Refusal> {
+        let Some(object) = object.filter(|_| is_limited(review)) else { return Ok(()) };
+        for range in self.inside(RANGES, review.namespace) {
+            let faults = match review.resource.plural.as_str() {
+                "pods" => limits::check_pod(&range, object),
+                _ => limits::check_claim(&range, object),
+            };
+            match faults.as_slice() {
+                [] => {}
+                [one] => return Err(review.forbidden(Some(object), one)),
+                more => {
+                    let why = format!("[{}]", more.join(", "));
+                    return Err(review.forbidden(Some(object), &why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a write uses from the quotas of its namespace, or refuses it.
+    pub(crate) async fn ask_quotas(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<Option<Reservation>, Refusal> {
+        let Some(object) = object.filter(|_| review.resource.namespaced) else { return Ok(None) };
+        let counted = counted(review.resource);
+        if !counted.concerns(review.operation, review.subresource, object, review.old) {
+            return Ok(None);
+        }
+        let quotas = self.inside(QUOTAS, review.namespace);
+        let mut added = BTreeMap::new();
+        for quota in quotas {
+            let quota = self.counted_quota(quota).await?;
+            let charge = charge(counted, &quota, object, review.old)
+                .map_err(|why| review.forbidden(Some(object), &why))?;
+            if let Charge::More { added: more, .. } = charge {
+                added.insert(meta(&quota, "name").to_owned(), more);
+            }
+        }
+        if added.is_empty() || review.dry_run {
+            return Ok(None);
+        }
+        let names: Vec<String> = added.keys().cloned().collect();
+        let namespace = review.namespace.to_owned();
+        // Held before anything is raised: whoever counts from now on counts it.
+        let reservation = self.0.quotas.hold(Hold { namespace, added });
+        for name in names {
+            self.raise(review, counted, &name, object).await?;
+        }
+        Ok(Some(reservation))
+    }
+
+    /// A quota whose status is about its specification.
+    async fn counted_quota(&self, quota: Value) -> Result<Value, Refusal> {
+        if amounts(&quota["spec"]["hard"]) == amounts(&quota["status"]["hard"]) {
+            return Ok(quota);
+        }
+        let (namespace, name) = (meta(&quota, "namespace"), meta(&quota, "name"));
+        Box::pin(self.settle_quota(namespace, name)).await?;
+        Ok(self.look("", "v1", QUOTAS, namespace, name).unwrap_or(quota))
+    }
+
+    /// Writes into a quota that more of it is used.
+    async fn raise(
+        &self,
+        review: &Review<'_>,
+        counted: Counted<'_>,
+        name: &str,
+        object: &Value,
+    ) -> Result<(), Refusal> {
+        let old = review.old;
+        let written = self.write_status(review.namespace, name, |_, quota| {
+            match charge(counted, quota, object, old) {
+                Err(why) => Err(review.forbidden(Some(object), &why)),
+                Ok(Charge::Free) => Ok(None),
+                Ok(Charge::More { used, .. }) => Ok(Some(used)),
+            }
+        });
+        match written.await {
+            // It went meanwhile, and with it its limits.
+            Err(refusal) if refusal.reason == "NotFound" && refusal.message.contains(QUOTAS) => {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Changes what the status of a quota says is used, if `make` says that it changes.
+    async fn write_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        mut make: impl FnMut(&Api, &Value) -> Result<Option<Amounts>, Refusal> + Send,
+    ) -> Result<(), Refusal> {
+        let Some(quotas) = resource(self, "", "v1", QUOTAS) else { return Ok(()) };
+        let metadata = Metadata {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+            ..Metadata::default()
+        };
+        let mut write = self.own_write(&quotas, &metadata, Part::Status);
+        let written = self.modify(&mut write, |api, write, live| {
+            let mut quota = live.clone();
+            if let Some(used) = make(api, live)? {
+                let hard = live["spec"]["hard"].clone();
+                quota["status"] = json!({ "hard": hard, "used": written(&used) });
+                write.resource.own(write, Some(live), &mut quota);
+            }
+            Ok(Changed::to(quota))
+        });
+        Box::pin(written).await.map(drop)
+    }
+
+    /// Counts what is used of a quota.
+    async fn settle_quota(&self, namespace: &str, name: &str) -> Result<(), Refusal> {
+        self.write_status(namespace, name, |api, live| {
+            let hard = amounts(&live["spec"]["hard"]);
+            // Held ones first: one that is stored meanwhile is counted twice rather than never.
+            let mut usages = api.0.quotas.held(namespace, name);
+            for resource in api.countable(&hard) {
+                let counted = counted(&resource);
+                let objects = api.trees_in(&resource, namespace);
+                let mine = objects.iter().filter(|object| counted.in_scope(live, object));
+                usages.extend(mine.map(|object| counted.usage(object)));
+            }
+            let used = total(&hard, &usages);
+            let status = &live["status"];
+            let same = amounts(&status["hard"]) == hard && amounts(&status["used"]) == used;
+            Ok((!same).then_some(used))
+        })
+        .await
+    }
+
+    /// The resources whose objects use what is limited.
+    fn countable(&self, hard: &Amounts) -> Vec<Arc<Resource>> {
+        let registry = self.registry();
+        let spaces = registry.spaces();
+        let namespaced = spaces.values().filter(|it| it.namespaced);
+        let meant = namespaced.filter(|it| hard.keys().any(|name| counted(it).owns(name)));
+        meant.map(|it| Arc::clone(it)).collect()
+    }
+
+    /// Counts anew where somebody stopped using something, until told to stop.
+    pub(crate) async fn keep_quotas(self, stop: CancellationToken) {
+        for entry in self.0.store.space(QUOTAS).iter() {
+            let metadata = entry.extra.metadata(&entry.value);
+            self.0.quotas.recount(&metadata.namespace);
+        }
+        loop {
+            while let Some(namespace) = self.0.quotas.take() {
+                for quota in self.inside(QUOTAS, &namespace) {
+                    if stop.is_cancelled() {
+                        return;
+                    }
+                    let settled = self.settle_quota(&namespace, meta(&quota, "name")).await;
+                    if let Err(refusal) = settled
+                        && refusal.reason != "NotFound"
+                    {
+                        // The next change in the namespace has it counted again.
+                        tracing::warn!(
+                            namespace,
+                            refusal = refusal.message,
+                            "a quota could not be counted"
+                        );
+                    }
+                }
+            }
+            // Both may be dropped: a wake-up that is missed here is kept by `Notify`.
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.0.quotas.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Takes note of a stored change that may free something, or change what is limited.
+    pub(crate) fn quota_note(&self, resource: &Resource, live: Option<&Value>, new: &Value) {
+        let freed = match (resource.space.as_str(), live) {
+            (QUOTAS, None) => true,
+            ("pods", Some(live)) => {
+                let ends = |pod: &Value| {
+                    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+                };
+                !ends(live) && ends(new) || live["spec"] != new["spec"]
+            }
+            (QUOTAS | "services" | "persistentvolumeclaims", Some(live)) => {
+                live["spec"] != new["spec"]
+            }
+            _ => false,
+        };
+        if freed {
+            self.recount_inside(meta(new, "namespace"));
+        }
+    }
+
+    /// Takes note that something went from a namespace.
+    pub(crate) fn recount_inside(&self, namespace: &str) {
+        let prefix = format!("{namespace}/");
+        let space = self.0.store.space(QUOTAS);
+        let from = std::ops::Bound::Included(prefix.as_bytes());
+        let limited = space.range(from).next();
+        if limited.is_some_and(|entry| entry.key.starts_with(prefix.as_bytes())) {
+            self.0.quotas.recount(namespace);
+        }
+    }
+}
+
+fn counted(resource: &Resource) -> Counted<'_> {
+    Counted { group: &resource.group, resource: &resource.plural }
+}
+
+fn written(amounts: &Amounts) -> Value {
+    let entries = amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string())));
+    Value::Object(entries.collect::<Map<_, _>>())
+}
+
+/// Whether limit ranges have a say: about new pods and claims, claims that change, and pods that
+/// are resized.
+fn is_limited(review: &Review<'_>) -> bool {
+    let Resource { group, plural, .. } = &**review.resource;
+    let leaving = review.old.is_some_and(|old| old["metadata"]["deletionTimestamp"].is_string());
+    let meant = matches!(
+        (plural.as_str(), review.operation, review.subresource),
+        ("pods" | "persistentvolumeclaims", Operation::Create, "")
+            | ("persistentvolumeclaims", Operation::Update, "")
+            | ("pods", Operation::Update, "resize")
+    );
+    group.is_empty() && meant && !leaving
+}
