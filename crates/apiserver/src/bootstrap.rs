@@ -45,7 +45,11 @@ impl Api {
         let definitions = Definitions::new(builtin());
         let registry = ArcSwap::from_pointee(definitions.base());
         let (network, bits) = SERVICE_NETWORK;
+        let services = Arc::new(crate::services::Services::of(&store));
+        let clock = tasks.clock().clone();
+        let agent = "kube-apiserver-admission";
         let api = Self(Arc::new(Inner {
+            webhooks: gantry_webhook::Client::new(clock, services, agent),
             store,
             registry,
             definitions,
@@ -151,6 +155,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
             now: self.now(),

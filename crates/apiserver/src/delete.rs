@@ -210,6 +210,8 @@ impl Api {
             let Some(entry) = self.stored(resource, namespace, name) else {
                 return Err(Refusal::not_found(&resource.group, &resource.plural, name));
             };
+            let stored = entry;
+            let entry = self.seen(resource, Arc::clone(&stored)).await?;
             let live = resource.tree(&entry);
             check_preconditions(resource, &live, options)?;
             let marked = mark(resource, &live, options, now);
@@ -224,12 +226,12 @@ impl Api {
                     if options.dry_run {
                         return Ok(Deleted::Marked(marked));
                     }
-                    let stored = resource.to_storage(&marked);
+                    let stored = self.storable(resource, &marked).await?;
                     let put = self.put(resource, key, expect, &stored).await?;
                     match put {
                         Some(entry) => {
                             self.after_mark(resource, &marked);
-                            Some(Deleted::Waiting(entry))
+                            Some(Deleted::Waiting(self.seen(resource, entry).await?))
                         }
                         None => None,
                     }
@@ -239,7 +241,7 @@ impl Api {
                     if options.dry_run {
                         return Ok(Deleted::Gone(last));
                     }
-                    let stored = resource.to_storage(&live);
+                    let stored = resource.last_state(&stored, &live);
                     let removed = self.remove(resource, key, expect, &stored).await?;
                     removed.map(|entry| {
                         last["metadata"]["resourceVersion"] =
@@ -325,7 +327,7 @@ impl Api {
         let list = json!({
             "kind": ask.resource.list_kind,
             "apiVersion": ask.resource.api_version(),
-            "metadata": page.metadata(),
+            "metadata": page.list_metadata(),
             "items": items,
         });
         let mut response = answer::document(StatusCode::OK, ask.style, &list);

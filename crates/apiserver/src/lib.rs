@@ -30,6 +30,7 @@ mod websocket;
 
 mod admission;
 mod change;
+pub mod convert;
 mod decode;
 mod delete;
 mod hooks;
@@ -53,6 +54,8 @@ mod janitor;
 mod misfit;
 mod names;
 mod roles;
+mod reply;
+mod services;
 
 pub mod answer;
 pub mod body;

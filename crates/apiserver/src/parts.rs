@@ -172,7 +172,7 @@ impl Api {
     /// `…/scale`: how many there are and should be.
     async fn scale(&self, verb: Verb, ask: Ask) -> Result<Response<Body>, Refusal> {
         if verb == Verb::Get {
-            let entry = self.find(&ask)?;
+            let entry = self.seen(&ask.resource, self.find(&ask)?).await?;
             let scale = ask.resource.scale_of(&ask.resource.tree(&entry))?;
             return Ok(answer::document(StatusCode::OK, ask.style, &scale));
         }

@@ -329,7 +329,7 @@ impl Resource {
             now,
             reset_fields: self.reset_fields(write.part),
             empty,
-            versions: self,
+            versions: write,
         }
     }
 
@@ -384,14 +384,17 @@ fn normalise_metadata(tree: &mut Value) {
 }
 
 /// Ownership is recorded in the version of each write; these are the versions that are served.
-impl Versions for Resource {
+impl Versions for Write {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
-        let Nature::Custom(custom) = &self.nature else { return None };
+        let Nature::Custom(custom) = &self.resource.nature else { return None };
         custom.siblings.get(api_version).map(|schema| &**schema)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
         Versions::schema(self, api_version)?;
+        if self.resource.converter().is_some() && object["apiVersion"] != api_version {
+            return self.views.find(object, api_version);
+        }
         let mut converted = object.clone();
         converted["apiVersion"] = json!(api_version);
         Some(converted)
@@ -408,6 +411,10 @@ impl Custom {
         part: Part,
         faults: &mut Vec<Invalid>,
     ) -> Vec<String> {
+        // The server's collectors change metadata alone, of objects in any version.
+        if self.keeps {
+            return Vec::new();
+        }
         if object["kind"] != json!(resource.kind) {
             let detail = format!("must be {}", resource.kind);
             faults.push(Invalid::value("kind", &object["kind"], &detail));

@@ -34,6 +34,8 @@ mod policies;
 mod policy_matching;
 mod policy_validity;
 mod quotas;
+mod conversion;
+mod conversion_faults;
 
 use crate::case::Case;
 
@@ -41,7 +43,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 26] = [
+pub const TOPICS: [Topic; 28] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -68,6 +70,8 @@ pub const TOPICS: [Topic; 26] = [
     ("policy matching", policy_matching::CASES),
     ("policy validity", policy_validity::CASES),
     ("quotas", quotas::CASES),
+    ("conversion", conversion::CASES),
+    ("conversion faults", conversion_faults::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

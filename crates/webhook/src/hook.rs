@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Hook {
     /// Where it is.
     pub place: Place,
-    /// The path, which begins with a slash or is empty.
+    /// The path, which begins with a slash.
     pub path: String,
     /// Certificates in PEM; empty means those the machine believes in.
     pub authority: Bytes,
@@ -64,7 +64,8 @@ impl Hook {
                 name: text("name").to_owned(),
                 port: port.and_then(|it| u16::try_from(it).ok()).unwrap_or(DEFAULT_PORT),
             };
-            return Ok(Self { place, path: text("path").to_owned(), authority });
+            let path = Some(text("path")).filter(|it| !it.is_empty()).unwrap_or("/");
+            return Ok(Self { place, path: path.to_owned(), authority });
         }
         let url = config["url"].as_str().filter(|url| !url.is_empty()).ok_or(HookError::Nobody)?;
         let uri: Uri = url.parse().map_err(|_| HookError::Url(url.to_owned()))?;
@@ -73,10 +74,7 @@ impl Hook {
             return Err(HookError::Url(url.to_owned()));
         };
         let place = Place::Host { host: host.to_owned(), port: uri.port_u16() };
-        // A URL without a path has an empty one; the parser writes a slash.
-        let bare = url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'));
-        let path = if bare { String::new() } else { uri.path().to_owned() };
-        Ok(Self { place, path, authority })
+        Ok(Self { place, path: uri.path().to_owned(), authority })
     }
 
     /// Scheme, host, port and path, as messages show them.
@@ -134,7 +132,7 @@ mod tests {
             // why, configuration, url in messages, name in the certificate, port
             ("a URL", json!({"url": "https://a.b:8443/x"}), "https://a.b:8443/x", "a.b", 8443),
             ("no port", json!({"url": "https://a.b/x"}), "https://a.b/x", "a.b", 443),
-            ("no path", json!({"url": "https://a.b"}), "https://a.b", "a.b", 443),
+            ("no path", json!({"url": "https://a.b"}), "https://a.b/", "a.b", 443),
             ("an address", json!({"url": "https://[::1]:1/"}), "https://[::1]:1/", "::1", 1),
             (
                 "a service",
@@ -146,7 +144,7 @@ mod tests {
             (
                 "a service at its usual port",
                 json!({"service": {"namespace": "n", "name": "s"}}),
-                "https://s.n.svc:443",
+                "https://s.n.svc:443/",
                 "s.n.svc",
                 443,
             ),
