@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
+    /// The admission webhooks in effect.
+    pub(crate) admission_webhooks: crate::webhooks::Webhooks,
     /// Calls webhooks.
     pub(crate) webhooks: gantry_webhook::Client,
 }

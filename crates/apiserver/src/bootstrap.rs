@@ -49,6 +49,7 @@ impl Api {
         let clock = tasks.clock().clone();
         let agent = "kube-apiserver-admission";
         let api = Self(Arc::new(Inner {
+            admission_webhooks: crate::webhooks::Webhooks::default(),
             webhooks: gantry_webhook::Client::new(clock, services, agent),
             store,
             registry,
@@ -66,6 +67,7 @@ impl Api {
         }));
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
+        api.0.admission_webhooks.refresh(&api);
         api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;

@@ -30,6 +30,7 @@ use crate::stored::{Known, Line, encode};
 use crate::write::Write;
 
 use review::ReviewVersion;
+pub(crate) use review::kind_of;
 pub(crate) use views::Views;
 
 /// How long a conversion may take: as long as a request without a limit of its own.
@@ -68,7 +69,7 @@ impl Converter {
         api_version: &str,
     ) -> Result<Vec<Value>, Refusal> {
         let Some(first) = objects.first() else { return Ok(Vec::new()) };
-        let kind = review::kind_of(first);
+        let kind = kind_of(first);
         let failed =
             |why: &str| Refusal::failure(format!("conversion webhook for {kind} failed: {why}"));
         let hook = self.hook.as_ref().map_err(|fault| failed(&fault.to_string()))?;
@@ -233,6 +234,22 @@ impl Api {
             Arc::new(Event { revision, kind, entry, previous, extra: Line::default() })
         });
         Ok(events.collect())
+    }
+
+    /// An object of the resource in another version; nothing if no webhook is needed for it.
+    pub(crate) async fn in_version(
+        &self,
+        resource: &Resource,
+        object: &Value,
+        api_version: &str,
+    ) -> Result<Option<Value>, Refusal> {
+        let Some((_, converter)) = resource.converter() else { return Ok(None) };
+        // Parts of an object have kinds of their own, which are the same in all versions.
+        if object["kind"] != resource.kind.as_str() {
+            return Ok(None);
+        }
+        let work = converter.convert(self, std::slice::from_ref(object), api_version);
+        Ok(Box::pin(work).await?.into_iter().next())
     }
 
     /// An object as it is to be stored.

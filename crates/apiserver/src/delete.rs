@@ -38,6 +38,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) policy: Option<Propagation>,
     /// Do everything but remove.
     pub(crate) dry_run: bool,
+    /// It goes with others, and nobody has called it by its name.
+    pub(crate) unnamed: bool,
     /// All of the above as it was said, as admission shows it.
     pub(crate) said: Map<String, Value>,
 }
@@ -106,6 +108,7 @@ impl DeleteOptions {
             revision: precondition("resourceVersion"),
             policy,
             dry_run: !values.is_empty(),
+            unnamed: false,
             said: said_options(body, query)?,
         })
     }
@@ -268,7 +271,7 @@ impl Api {
             operation: Operation::Delete,
             resource: removal.resource,
             subresource: "",
-            name: removal.name,
+            name: if removal.options.unnamed { "" } else { removal.name },
             namespace: if is_namespace { removal.name } else { removal.namespace },
             caller,
             dry_run: removal.options.dry_run,
@@ -284,7 +287,7 @@ impl Api {
 
     /// `DELETE` of a collection.
     pub(crate) async fn delete_collection(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
-        let options = DeleteOptions::read(&ask)?;
+        let options = DeleteOptions { unnamed: true, ..DeleteOptions::read(&ask)? };
         let list = ListOptions::read(&ask.query, false)?;
         ask.resource.check_fields(&list.fields)?;
         let page = self.page(&ask.resource, &ask.target.namespace, list).await?;

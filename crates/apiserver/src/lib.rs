@@ -42,6 +42,7 @@ mod reviews;
 mod rules;
 mod scale;
 mod views;
+mod webhooks;
 mod write;
 
 mod addresses;
@@ -53,8 +54,8 @@ mod grants;
 mod janitor;
 mod misfit;
 mod names;
-mod roles;
 mod reply;
+mod roles;
 mod services;
 
 pub mod answer;

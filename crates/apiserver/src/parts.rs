@@ -144,6 +144,7 @@ impl Api {
             revision: wish["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
             policy: Some(Propagation::Background),
             dry_run: wish["dryRun"].as_array().is_some_and(|it| !it.is_empty()) || dry_run,
+            unnamed: false,
             said: serde_json::Map::new(),
         };
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();

@@ -2,9 +2,15 @@
 
 use serde_json::Value;
 
-/// The document of an answer. It must be of `kind`, in one of `versions`; one that does not say
-/// what it is passes, for whoever reads on to find that out.
-pub(crate) fn read(bytes: &[u8], kind: &str, versions: &[&str]) -> Result<Value, String> {
+/// The document of an answer. It must be of `kind` in version `wanted`, and may not be in another
+/// of those Go `knows`; one that does not say what it is passes, for whoever reads on to find that
+/// out.
+pub(crate) fn read(
+    bytes: &[u8],
+    kind: &str,
+    wanted: &str,
+    knows: &[&str],
+) -> Result<Value, String> {
     let words = "couldn't get version/kind; json parse error:";
     let found = |what: &str| {
         Err(format!("{words} json: cannot unmarshal {what} into Go value of type {HEAD}"))
@@ -24,13 +30,14 @@ pub(crate) fn read(bytes: &[u8], kind: &str, versions: &[&str]) -> Result<Value,
     }
     let text = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
     let (said, version) = (text("kind"), text("apiVersion"));
-    let known = (said.is_empty() || said == kind)
-        && (version.is_empty() || versions.contains(&version.as_str()));
-    if known {
+    if (said.is_empty() || said == kind) && (version.is_empty() || version == wanted) {
         return Ok(document);
     }
-    if (said.as_str(), version.as_str()) == ("Status", "v1") {
-        return Err(format!("converting (v1.Status) to (v1.{kind}): unknown conversion"));
+    let status = said == "Status" && version == "v1";
+    if status || (said == kind && knows.contains(&version.as_str())) {
+        let short = |version: &str| version.rsplit('/').next().unwrap_or_default().to_owned();
+        let (from, to) = (short(&version), short(wanted));
+        return Err(format!("converting ({from}.{said}) to ({to}.{kind}): unknown conversion"));
     }
     let (said, version) = (Value::from(said), Value::from(version));
     Err(format!("no kind {said} is registered for version {version} in scheme \"{SCHEME}\""))
@@ -59,6 +66,10 @@ mod tests {
             ("null", None),
             (r#"{"kind":"R"}"#, None),
             (
+                r#"{"kind":"R","apiVersion":"g/v2"}"#,
+                Some("converting (v2.R) to (v1.R): unknown conversion"),
+            ),
+            (
                 "{\"a\":",
                 Some("couldn't get version/kind; json parse error: unexpected end of JSON input"),
             ),
@@ -74,13 +85,13 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            let found = read(text.as_bytes(), "R", &["g/v1"]).err();
+            let found = read(text.as_bytes(), "R", "g/v1", &["g/v1", "g/v2"]).err();
             assert_eq!(found.as_deref(), expected, "{text}");
         }
         for (text, what) in
             [("hello", "string"), ("[]", "array"), ("1", "number"), ("<a>", "string")]
         {
-            let found = read(text.as_bytes(), "R", &["g/v1"]).unwrap_err();
+            let found = read(text.as_bytes(), "R", "g/v1", &["g/v1"]).unwrap_err();
             assert!(found.contains(&format!("cannot unmarshal {what} into Go value")), "{found}");
         }
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::custom::Custom;
 use crate::resource::{Nature, Resource};
 use crate::status::Refusal;
+use crate::webhooks::Webhooks;
 use crate::write::Write;
 
 /// The part of an object a request writes.
@@ -192,6 +193,9 @@ impl Resource {
                 if self.space == crate::policies::SPACE {
                     faults.extend(gantry_admission::validate_policy(object, None));
                 }
+                if Webhooks::concern(&self.space) {
+                    faults.extend(gantry_admission::conditions::validate_webhooks(object, None));
+                }
             }
             Nature::Custom(custom) => {
                 warnings.extend(custom.validate(self, object, None, Part::Whole, &mut faults));
@@ -221,6 +225,10 @@ impl Resource {
                 }
                 if self.space == crate::policies::SPACE && part == Part::Whole {
                     faults.extend(gantry_admission::validate_policy(new, Some(old)));
+                }
+                if Webhooks::concern(&self.space) && part == Part::Whole {
+                    let old = Some(old);
+                    faults.extend(gantry_admission::conditions::validate_webhooks(new, old));
                 }
             }
             Nature::Custom(custom) => {

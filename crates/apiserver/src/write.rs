@@ -129,6 +129,7 @@ impl Api {
             meta(&object, "name").clone_into(&mut write.name);
         }
         self.mutate_write(write, None, &mut object).await?;
+        settle_namespace(write, &mut object)?;
         self.check_grant(write, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";

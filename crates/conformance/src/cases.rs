@@ -30,12 +30,17 @@ mod custom_validation;
 mod custom_versions;
 mod definitions;
 
+mod conversion;
+mod conversion_faults;
 mod policies;
 mod policy_matching;
 mod policy_validity;
 mod quotas;
-mod conversion;
-mod conversion_faults;
+
+mod webhook_changes;
+mod webhook_faults;
+mod webhook_matching;
+mod webhooks;
 
 use crate::case::Case;
 
@@ -43,7 +48,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 28] = [
+pub const TOPICS: [Topic; 32] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -72,6 +77,10 @@ pub const TOPICS: [Topic; 28] = [
     ("quotas", quotas::CASES),
     ("conversion", conversion::CASES),
     ("conversion faults", conversion_faults::CASES),
+    ("webhooks", webhooks::CASES),
+    ("changes by webhooks", webhook_changes::CASES),
+    ("matching of webhooks", webhook_matching::CASES),
+    ("faults of webhooks", webhook_faults::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

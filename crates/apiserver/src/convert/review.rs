@@ -60,7 +60,7 @@ pub(super) fn answer(
     bytes: &[u8],
 ) -> Result<Vec<Value>, String> {
     let kinds = [ReviewVersion::V1, ReviewVersion::V1Beta1].map(ReviewVersion::api_version);
-    let mut answer = reply::read(bytes, "ConversionReview", &kinds)?;
+    let mut answer = reply::read(bytes, "ConversionReview", version.api_version(), &kinds)?;
     if version == ReviewVersion::V1 {
         let expected = json!({ "kind": "ConversionReview", "apiVersion": version.api_version() });
         let (expected, found) = (kind_of(&expected), kind_of(&answer));
