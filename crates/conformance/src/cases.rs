@@ -32,6 +32,7 @@ mod definitions;
 
 mod conversion;
 mod conversion_faults;
+mod conversion_storage;
 mod policies;
 mod policy_matching;
 mod policy_validity;
@@ -48,7 +49,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 32] = [
+pub const TOPICS: [Topic; 33] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -77,6 +78,7 @@ pub const TOPICS: [Topic; 32] = [
     ("quotas", quotas::CASES),
     ("conversion", conversion::CASES),
     ("conversion faults", conversion_faults::CASES),
+    ("conversion and storage", conversion_storage::CASES),
     ("webhooks", webhooks::CASES),
     ("changes by webhooks", webhook_changes::CASES),
     ("matching of webhooks", webhook_matching::CASES),

@@ -55,7 +55,10 @@ fn asked(talk: &Conversation) -> Result<Vec<String>, CaseError> {
             text(&request["name"])
         )
     });
-    Ok(asked.collect())
+    // A server whose cache was behind asks again when it notices.
+    let mut asked: Vec<String> = asked.collect();
+    asked.dedup();
+    Ok(asked)
 }
 
 fn were_asked(talk: &Conversation, expected: &[&str]) -> Outcome {

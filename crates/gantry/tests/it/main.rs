@@ -5,6 +5,7 @@
 )]
 
 mod bad_input;
+mod broken_webhooks;
 mod commands;
 mod conformance;
 mod contention;
