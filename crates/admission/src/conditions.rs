@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gantry_cel::Value;
 use gantry_kinds::policies::Role;
+use gantry_schema::Invalid;
 use serde_json::Value as Json;
 
 use crate::authorizer::Authorizer;
@@ -22,6 +23,16 @@ pub struct Conditions(pub(crate) Vec<Condition>);
 pub(crate) struct Condition {
     pub(crate) name: String,
     pub(crate) expression: Expression,
+}
+
+/// What is wrong with the names and conditions of the webhooks of a configuration, in the words of a
+/// real server; `old` is what it replaces.
+#[must_use]
+pub fn validate_webhooks(object: &Json, old: Option<&Json>) -> Vec<Invalid> {
+    let environment = environment(Mentions { params: false, authorizer: true }, None);
+    gantry_kinds::validate_conditions(object, old, &mut |role, source| {
+        compile(&environment, role, source).err()
+    })
 }
 
 /// Whether conditions are met.

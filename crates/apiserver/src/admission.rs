@@ -63,13 +63,32 @@ impl Review<'_> {
 }
 
 impl Api {
-    /// Asks all who may change a write, then those among them who object.
-    #[expect(clippy::unused_async, reason = "a step that others answer over the network")]
+    /// Asks all who may change a write, then those among them who object. When a webhook has changed
+    /// it, those who came before get to see it once more.
     pub(crate) async fn mutate(
         &self,
         review: &mut Review<'_>,
-        object: Option<&mut Value>,
+        mut object: Option<&mut Value>,
     ) -> Result<(), Refusal> {
+        self.admit(review, object.as_deref_mut())?;
+        if !self.0.settings.plugins.has(Plugin::MutatingAdmissionWebhook) {
+            return Ok(());
+        }
+        let Some(mut rounds) = self.mutating_webhooks(review, object.as_deref()) else {
+            return Ok(());
+        };
+        if Box::pin(self.ask_mutating(&mut rounds, review, object.as_deref_mut())).await? {
+            self.admit(review, object.as_deref_mut())?;
+            Box::pin(self.ask_mutating(&mut rounds, review, object.as_deref_mut())).await?;
+        }
+        if let Some(object) = object {
+            rounds.keep_ownership(review, object);
+        }
+        Ok(())
+    }
+
+    /// Asks those who are part of the server.
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>) -> Result<(), Refusal> {
         let plugins = &self.0.settings.plugins;
         match (review.operation, object) {
             (Operation::Create, Some(object)) => self.admit_create(review, object),
@@ -99,6 +118,9 @@ impl Api {
         }
         if plugins.has(Plugin::ValidatingAdmissionPolicy) {
             self.ask_policies(review, object)?;
+        }
+        if plugins.has(Plugin::ValidatingAdmissionWebhook) && self.has_validating_webhooks(review) {
+            Box::pin(self.ask_validating(review, object)).await?;
         }
         // The last: what everyone else agrees to is what counts.
         if plugins.has(Plugin::ResourceQuota) {

@@ -50,6 +50,10 @@ pub(crate) struct Inner {
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
+    /// The admission webhooks in effect.
+    pub(crate) admission_webhooks: crate::webhooks::Webhooks,
+    /// Calls webhooks.
+    pub(crate) webhooks: gantry_webhook::Client,
 }
 
 impl std::fmt::Debug for Inner {
@@ -178,14 +182,6 @@ impl Api {
         let verb =
             Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
-        if let Some(custom) = resource.custom().filter(|custom| custom.needs_webhook) {
-            let stored = &custom.storage_version;
-            let (version, kind) = (resource.api_version(), &resource.kind);
-            return Err(Refusal::failure(format!(
-                "conversion webhook for {version}, Kind={kind} failed: this server does not call \
-                 conversion webhooks; use {stored}, which is stored"
-            )));
-        }
         let format = negotiate::format(&parts.headers)?;
         let ask = Ask {
             resource,

@@ -45,7 +45,12 @@ impl Api {
         let definitions = Definitions::new(builtin());
         let registry = ArcSwap::from_pointee(definitions.base());
         let (network, bits) = SERVICE_NETWORK;
+        let services = Arc::new(crate::services::Services::of(&store));
+        let clock = tasks.clock().clone();
+        let agent = "kube-apiserver-admission";
         let api = Self(Arc::new(Inner {
+            admission_webhooks: crate::webhooks::Webhooks::default(),
+            webhooks: gantry_webhook::Client::new(clock, services, agent),
             store,
             registry,
             definitions,
@@ -62,6 +67,7 @@ impl Api {
         }));
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
+        api.0.admission_webhooks.refresh(&api);
         api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;
@@ -151,6 +157,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
             now: self.now(),

@@ -387,6 +387,7 @@ impl Api {
             caller: Caller::controller(COLLECTOR),
             dry_run: false,
             changes: false,
+            views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
             now: self.now(),

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use gantry_kinds::print::CustomColumns;
 use gantry_schema::{Rules, Schema};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::convert::Converter;
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
 use crate::scale;
@@ -17,7 +19,8 @@ use crate::scale;
 pub struct Custom {
     /// The name of its definition.
     pub definition: String,
-    /// Names this state of the definition; objects that were read under it need not be again.
+    /// Names this state of the definition and this version of it; objects that were read under it
+    /// need not be again.
     pub epoch: u64,
     /// The schema of this version.
     pub schema: Arc<Schema>,
@@ -43,9 +46,15 @@ pub struct Custom {
     pub deprecation: Option<String>,
     /// The definition is going, so nothing new is taken.
     pub terminating: bool,
-    /// Objects of other versions than the stored one are converted by a webhook, which this server
-    /// does not call.
-    pub needs_webhook: bool,
+    /// The schemas of all versions, served or not, by `group/version`: objects may be stored in any.
+    pub versions: Arc<BTreeMap<String, Arc<Schema>>>,
+    /// Who converts objects of other versions; nobody if only the version's name differs.
+    pub converter: Option<Arc<Converter>>,
+    /// How the bytes of an object in this version begin.
+    pub opening: Bytes,
+    /// This is the server's own view for its collectors: objects as they are stored, in whatever
+    /// version that is, and never converted.
+    pub keeps: bool,
     /// Cancelled when the kind is no longer served like this: whoever watches it has to begin anew.
     pub ended: CancellationToken,
 }
@@ -94,6 +103,15 @@ pub enum DefinitionError {
     NoStorage,
 }
 
+/// What is made of a definition.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// Its served versions.
+    pub versions: Vec<Arc<Resource>>,
+    /// The view of the server's own collectors, where a served version may need a converter.
+    pub keeper: Option<Arc<Resource>>,
+}
+
 /// The served versions of a definition.
 ///
 /// # Errors
@@ -104,7 +122,7 @@ pub fn resources(
     since: u64,
     epoch: u64,
     ended: &CancellationToken,
-) -> Result<Vec<Arc<Resource>>, DefinitionError> {
+) -> Result<Served, DefinitionError> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
     let group = text(&spec["group"]);
@@ -114,14 +132,22 @@ pub fn resources(
     let storage = compile(stored)?;
     let storage_version = format!("{group}/{}", text(&stored["name"]));
     let terminating = definition["metadata"]["deletionTimestamp"].is_string();
-    let mut siblings = BTreeMap::new();
-    for version in versions.iter().filter(|it| it["served"] == true) {
-        siblings.insert(format!("{group}/{}", text(&version["name"])), compile(version)?);
+    let (mut siblings, mut all) = (BTreeMap::new(), BTreeMap::new());
+    for version in &versions {
+        let name = format!("{group}/{}", text(&version["name"]));
+        let schema = compile(version)?;
+        if version["served"] == true {
+            siblings.insert(name.clone(), Arc::clone(&schema));
+        }
+        all.insert(name, schema);
     }
-    let siblings = Arc::new(siblings);
-    let mut resources = Vec::new();
-    let served = versions.iter().filter(|it| it["served"] == true);
-    for (epoch, version) in (epoch..).zip(served) {
+    let (siblings, all) = (Arc::new(siblings), Arc::new(all));
+    let converter = Converter::of(definition).map(Arc::new);
+    // The server's own view comes last; it is the stored version in all but name.
+    let own = converter.is_some().then_some((*stored, true));
+    let served = versions.iter().filter(|it| it["served"] == true).map(|it| (*it, false));
+    let mut made = Served::default();
+    for (epoch, (version, keeps)) in (epoch..).zip(served.chain(own)) {
         let name = text(&version["name"]);
         let kind = text(&names["kind"]);
         let schema = siblings.get(&format!("{group}/{name}"));
@@ -147,10 +173,12 @@ pub fn resources(
             selectable: list(&version["selectableFields"], "jsonPath"),
             deprecation: deprecation(version, &group, &name, &kind),
             terminating,
-            needs_webhook: spec["conversion"]["strategy"] == "Webhook"
-                && version["name"] != stored["name"],
+            versions: Arc::clone(&all),
+            converter: converter.clone().filter(|_| !keeps),
+            opening: opening(&kind, &format!("{group}/{name}")),
+            keeps,
         };
-        resources.push(Arc::new(Resource {
+        let resource = Arc::new(Resource {
             space: format!("{}.{group}", text(&names["plural"])),
             plural: text(&names["plural"]),
             singular: text(&names["singular"]),
@@ -165,9 +193,19 @@ pub fn resources(
             version: name,
             kind,
             nature: Nature::Custom(Arc::new(custom)),
-        }));
+        });
+        if keeps {
+            made.keeper = Some(resource);
+        } else {
+            made.versions.push(resource);
+        }
     }
-    Ok(resources)
+    Ok(made)
+}
+
+/// How the stored bytes of an object begin, see [`crate::stored::encode`].
+fn opening(kind: &str, api_version: &str) -> Bytes {
+    format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)).into()
 }
 
 fn compile(version: &Value) -> Result<Arc<Schema>, DefinitionError> {

@@ -47,6 +47,8 @@ struct Made {
     revision: u64,
     definition: Arc<Value>,
     resources: Vec<Arc<Resource>>,
+    /// How the server itself sees its instances, if not as one of its resources.
+    keeper: Option<Arc<Resource>>,
     /// Ends the watches of its kind.
     ended: CancellationToken,
 }
@@ -97,16 +99,17 @@ impl Definitions {
             let versions = object["spec"]["versions"].as_array().map_or(0, Vec::len);
             let epoch = known.epoch;
             known.epoch += u64::try_from(versions).unwrap_or(0) + 1;
-            let resources = if is_established(&object) {
+            let custom::Served { versions, keeper } = if is_established(&object) {
                 let made = custom::resources(&object, entry.created.get(), epoch, &ended);
                 made.unwrap_or_else(|error| {
                     tracing::error!(definition = name, %error, "a definition is not served");
-                    Vec::new()
+                    custom::Served::default()
                 })
             } else {
-                Vec::new()
+                custom::Served::default()
             };
-            made.insert(name, Made { revision, definition: Arc::new(object), resources, ended });
+            let definition = Arc::new(object);
+            made.insert(name, Made { revision, definition, resources: versions, keeper, ended });
         }
         for gone in known.made.values() {
             gone.ended.cancel();
@@ -115,14 +118,16 @@ impl Definitions {
         let custom: Vec<Arc<Resource>> =
             known.made.values().flat_map(|made| &made.resources).cloned().collect();
         known.describe(&api.0.openapi);
-        api.0.registry.store(Arc::new(Registry::new(&self.builtin, &custom)));
+        let keepers = known.made.values().filter_map(|made| made.keeper.clone());
+        let registry = Registry::new(&self.builtin, &custom).with_keepers(keepers);
+        api.0.registry.store(Arc::new(registry));
     }
 
     /// One view of the instances of a definition.
     pub(crate) fn instances_of(&self, _api: &Api, name: &str) -> Vec<Arc<Resource>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let resources = known.made.get(name).map(|made| made.resources.as_slice());
-        resources.unwrap_or_default().iter().take(1).cloned().collect()
+        let Some(made) = known.made.get(name) else { return Vec::new() };
+        made.keeper.iter().chain(&made.resources).take(1).cloned().collect()
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) policy: Option<Propagation>,
     /// Do everything but remove.
     pub(crate) dry_run: bool,
+    /// It goes with others, and nobody has called it by its name.
+    pub(crate) unnamed: bool,
     /// All of the above as it was said, as admission shows it.
     pub(crate) said: Map<String, Value>,
 }
@@ -106,6 +108,7 @@ impl DeleteOptions {
             revision: precondition("resourceVersion"),
             policy,
             dry_run: !values.is_empty(),
+            unnamed: false,
             said: said_options(body, query)?,
         })
     }
@@ -210,6 +213,8 @@ impl Api {
             let Some(entry) = self.stored(resource, namespace, name) else {
                 return Err(Refusal::not_found(&resource.group, &resource.plural, name));
             };
+            let stored = entry;
+            let entry = self.seen(resource, Arc::clone(&stored)).await?;
             let live = resource.tree(&entry);
             check_preconditions(resource, &live, options)?;
             let marked = mark(resource, &live, options, now);
@@ -224,12 +229,12 @@ impl Api {
                     if options.dry_run {
                         return Ok(Deleted::Marked(marked));
                     }
-                    let stored = resource.to_storage(&marked);
+                    let stored = self.storable(resource, &marked).await?;
                     let put = self.put(resource, key, expect, &stored).await?;
                     match put {
                         Some(entry) => {
                             self.after_mark(resource, &marked);
-                            Some(Deleted::Waiting(entry))
+                            Some(Deleted::Waiting(self.seen(resource, entry).await?))
                         }
                         None => None,
                     }
@@ -239,7 +244,7 @@ impl Api {
                     if options.dry_run {
                         return Ok(Deleted::Gone(last));
                     }
-                    let stored = resource.to_storage(&live);
+                    let stored = resource.last_state(&stored, &live);
                     let removed = self.remove(resource, key, expect, &stored).await?;
                     removed.map(|entry| {
                         last["metadata"]["resourceVersion"] =
@@ -266,7 +271,7 @@ impl Api {
             operation: Operation::Delete,
             resource: removal.resource,
             subresource: "",
-            name: removal.name,
+            name: if removal.options.unnamed { "" } else { removal.name },
             namespace: if is_namespace { removal.name } else { removal.namespace },
             caller,
             dry_run: removal.options.dry_run,
@@ -282,7 +287,7 @@ impl Api {
 
     /// `DELETE` of a collection.
     pub(crate) async fn delete_collection(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
-        let options = DeleteOptions::read(&ask)?;
+        let options = DeleteOptions { unnamed: true, ..DeleteOptions::read(&ask)? };
         let list = ListOptions::read(&ask.query, false)?;
         ask.resource.check_fields(&list.fields)?;
         let page = self.page(&ask.resource, &ask.target.namespace, list).await?;
@@ -325,7 +330,7 @@ impl Api {
         let list = json!({
             "kind": ask.resource.list_kind,
             "apiVersion": ask.resource.api_version(),
-            "metadata": page.metadata(),
+            "metadata": page.list_metadata(),
             "items": items,
         });
         let mut response = answer::document(StatusCode::OK, ask.style, &list);

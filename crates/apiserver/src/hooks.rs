@@ -19,6 +19,7 @@ use crate::resource::Resource;
 use crate::rules::{Part, REQUESTS};
 use crate::status::Refusal;
 use crate::stored::Metadata;
+use crate::webhooks::Webhooks;
 use crate::write::{Write, meta};
 
 /// Namespaces that always exist.
@@ -233,6 +234,9 @@ impl Api {
     fn settle_policies(&self, resource: &Resource) {
         if Policies::concern(&resource.space) {
             self.0.policies.refresh(self);
+        }
+        if Webhooks::concern(&resource.space) {
+            self.0.admission_webhooks.refresh(self);
         }
     }
 

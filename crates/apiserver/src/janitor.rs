@@ -237,6 +237,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
             now: self.now(),

@@ -31,6 +31,7 @@ mod websocket;
 
 mod admission;
 mod change;
+pub mod convert;
 mod decode;
 mod delete;
 mod hooks;
@@ -42,6 +43,7 @@ mod reviews;
 mod rules;
 mod scale;
 mod views;
+mod webhooks;
 mod write;
 
 mod addresses;
@@ -53,7 +55,9 @@ mod grants;
 mod janitor;
 mod misfit;
 mod names;
+mod reply;
 mod roles;
+mod services;
 
 pub mod answer;
 pub mod body;

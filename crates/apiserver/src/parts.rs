@@ -144,6 +144,7 @@ impl Api {
             revision: wish["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
             policy: Some(Propagation::Background),
             dry_run: wish["dryRun"].as_array().is_some_and(|it| !it.is_empty()) || dry_run,
+            unnamed: false,
             said: serde_json::Map::new(),
         };
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
@@ -172,7 +173,7 @@ impl Api {
     /// `…/scale`: how many there are and should be.
     async fn scale(&self, verb: Verb, ask: Ask) -> Result<Response<Body>, Refusal> {
         if verb == Verb::Get {
-            let entry = self.find(&ask)?;
+            let entry = self.seen(&ask.resource, self.find(&ask)?).await?;
             let scale = ask.resource.scale_of(&ask.resource.tree(&entry))?;
             return Ok(answer::document(StatusCode::OK, ask.style, &scale));
         }

@@ -36,7 +36,7 @@ impl Api {
             })?;
             self.reach(revision).await?;
         }
-        let entry = self.find(ask)?;
+        let entry = self.seen(&ask.resource, self.find(ask)?).await?;
         render::object(ask, StatusCode::OK, &Rendering::Entry(&entry))
     }
 
@@ -93,10 +93,15 @@ impl Api {
             after,
             limit: options.limit,
             options,
+            ready: None,
             resume: None,
             remaining: None,
         };
-        page.measure();
+        if resource.converter().is_some() {
+            self.convert_page(&mut page).await?;
+        } else {
+            page.measure();
+        }
         Ok(page)
     }
 
@@ -162,6 +167,8 @@ pub(crate) struct Page {
     after: Option<String>,
     limit: usize,
     options: ListOptions,
+    /// The selected objects, where a converter had to see them first.
+    ready: Option<Vec<Arc<Entry>>>,
     /// The token of the next page.
     pub(crate) resume: Option<String>,
     /// How many come after this page, when that is known.
@@ -172,20 +179,50 @@ impl Page {
     /// The selected objects, in order; as many as the page has.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Arc<Entry>> + Send + use<> {
         let limit = if self.limit == 0 { usize::MAX } else { self.limit };
-        self.selected().take(limit)
+        let (ready, stored) = match &self.ready {
+            Some(ready) => (ready.clone(), None),
+            None => (Vec::new(), Some(self.selected().take(limit))),
+        };
+        ready.into_iter().chain(stored.into_iter().flatten())
     }
 
     fn selected(&self) -> impl Iterator<Item = Arc<Entry>> + Send + use<> {
-        let scope = self.scope.clone();
         let options = self.options.clone();
         let resource = Arc::clone(&self.resource);
+        self.stored().filter(move |entry| selects(&resource, &options, entry))
+    }
+
+    /// Everything in scope that comes after what the client has, as it is stored.
+    pub(crate) fn stored(&self) -> impl Iterator<Item = Arc<Entry>> + Send + use<> {
+        let scope = self.scope.clone();
         let start = match &self.after {
             Some(after) => Bound::Excluded(after.clone().into_bytes()),
             None => Bound::Included(scope.clone().into_bytes()),
         };
         Walk::new(self.snapshot.clone(), start)
             .take_while(move |entry| entry.key.starts_with(scope.as_bytes()))
-            .filter(move |entry| selects(&resource, &options, entry))
+    }
+
+    /// How many objects are wanted; zero for all.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether there are conditions.
+    pub(crate) fn has_conditions(&self) -> bool {
+        self.options.selects()
+    }
+
+    pub(crate) fn wants(&self, entry: &Entry) -> bool {
+        selects(&self.resource, &self.options, entry)
+    }
+
+    /// Holds these objects, which are those that were asked for; `more` come after them.
+    pub(crate) fn hold(&mut self, ready: Vec<Arc<Entry>>, more: bool) {
+        if let Some(last) = ready.last().filter(|_| more) {
+            self.continue_after(last);
+        }
+        self.ready = Some(ready);
     }
 
     /// Finds out whether there is a next page.
@@ -195,9 +232,13 @@ impl Page {
         }
         let mut entries = self.selected().skip(self.limit - 1);
         let Some(last) = entries.next() else { return };
-        if entries.next().is_none() {
-            return;
+        if entries.next().is_some() {
+            self.continue_after(&last);
         }
+    }
+
+    /// Tells the client how to ask for what comes after an object.
+    fn continue_after(&mut self, last: &Entry) {
         let key = String::from_utf8_lossy(&last.key);
         let relative = key.strip_prefix(self.scope.as_str()).unwrap_or(&key);
         // The way Kubernetes writes it: inside a namespace with a slash, elsewhere without.

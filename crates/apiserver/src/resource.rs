@@ -138,6 +138,8 @@ pub struct Registry {
     /// Groups in the order of discovery; the core group is the first.
     pub groups: Vec<Group>,
     index: HashMap<(String, String, String), Arc<Resource>>,
+    /// How the server itself sees custom kinds whose versions need a converter, by space.
+    keepers: BTreeMap<String, Arc<Resource>>,
     documents: Documents,
 }
 
@@ -201,7 +203,15 @@ impl Registry {
             let key = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
             (key, Arc::clone(resource))
         });
-        Self { groups, index: index.collect(), documents: Documents::default() }
+        let index = index.collect();
+        Self { groups, index, keepers: BTreeMap::new(), documents: Documents::default() }
+    }
+
+    /// The same registry with views for the server's own collectors.
+    #[must_use]
+    pub fn with_keepers(mut self, keepers: impl Iterator<Item = Arc<Resource>>) -> Self {
+        self.keepers = keepers.map(|keeper| (keeper.space.clone(), keeper)).collect();
+        self
     }
 
     /// The resource at a place.
@@ -221,23 +231,25 @@ impl Registry {
         self.groups.iter().find(|group| group.name == name)
     }
 
-    /// The resource whose objects have this version and kind.
+    /// The resource whose objects have this version and kind, as the server itself sees it.
     #[must_use]
     pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let versions = &self.group(group)?.versions;
         let version = versions.iter().find(|known| known.name == version)?;
-        version.resources.iter().find(|resource| resource.kind == kind)
+        let found = version.resources.iter().find(|resource| resource.kind == kind)?;
+        Some(self.keepers.get(&found.space).unwrap_or(found))
     }
 
-    /// One resource per space of stored objects: the preferred view of each.
+    /// One resource per space of stored objects: the preferred view of each, or the server's own.
     #[must_use]
     pub fn spaces(&self) -> BTreeMap<&str, &Arc<Resource>> {
         let mut spaces = BTreeMap::new();
         for group in &self.groups {
             for version in &group.versions {
                 for resource in version.resources.iter().filter(|it| it.has_verb("list")) {
-                    spaces.entry(resource.space.as_str()).or_insert(resource);
+                    let view = self.keepers.get(&resource.space).unwrap_or(resource);
+                    spaces.entry(resource.space.as_str()).or_insert(view);
                 }
             }
         }

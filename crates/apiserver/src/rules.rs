@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::custom::Custom;
 use crate::resource::{Nature, Resource};
 use crate::status::Refusal;
+use crate::webhooks::Webhooks;
 use crate::write::Write;
 
 /// The part of an object a request writes.
@@ -193,6 +194,9 @@ impl Resource {
                 if self.space == crate::policies::SPACE {
                     faults.extend(gantry_admission::validate_policy(object, None));
                 }
+                if Webhooks::concern(&self.space) {
+                    faults.extend(gantry_admission::conditions::validate_webhooks(object, None));
+                }
             }
             Nature::Custom(custom) => {
                 warnings.extend(custom.validate(self, object, None, Part::Whole, &mut faults));
@@ -222,6 +226,10 @@ impl Resource {
                 }
                 if self.space == crate::policies::SPACE && part == Part::Whole {
                     faults.extend(gantry_admission::validate_policy(new, Some(old)));
+                }
+                if Webhooks::concern(&self.space) && part == Part::Whole {
+                    let old = Some(old);
+                    faults.extend(gantry_admission::conditions::validate_webhooks(new, old));
                 }
             }
             Nature::Custom(custom) => {
@@ -330,7 +338,7 @@ impl Resource {
             now,
             reset_fields: self.reset_fields(write.part),
             empty,
-            versions: self,
+            versions: write,
         }
     }
 
@@ -385,14 +393,17 @@ fn normalise_metadata(tree: &mut Value) {
 }
 
 /// Ownership is recorded in the version of each write; these are the versions that are served.
-impl Versions for Resource {
+impl Versions for Write {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
-        let Nature::Custom(custom) = &self.nature else { return None };
+        let Nature::Custom(custom) = &self.resource.nature else { return None };
         custom.siblings.get(api_version).map(|schema| &**schema)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
         Versions::schema(self, api_version)?;
+        if self.resource.converter().is_some() && object["apiVersion"] != api_version {
+            return self.views.find(object, api_version);
+        }
         let mut converted = object.clone();
         converted["apiVersion"] = json!(api_version);
         Some(converted)
@@ -409,6 +420,10 @@ impl Custom {
         part: Part,
         faults: &mut Vec<Invalid>,
     ) -> Vec<String> {
+        // The server's collectors change metadata alone, of objects in any version.
+        if self.keeps {
+            return Vec::new();
+        }
         if object["kind"] != json!(resource.kind) {
             let detail = format!("must be {}", resource.kind);
             faults.push(Invalid::value("kind", &object["kind"], &detail));

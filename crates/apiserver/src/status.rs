@@ -22,6 +22,8 @@ pub struct Refusal {
     pub resume: Option<String>,
     /// What else the caller should know.
     pub warnings: Vec<String>,
+    /// The whole document, when somebody else has written it.
+    pub own: Option<Box<Value>>,
 }
 
 /// What a refusal is about.
@@ -67,6 +69,7 @@ impl Refusal {
             details: None,
             resume: None,
             warnings: Vec::new(),
+            own: None,
         }
     }
 
@@ -317,16 +320,32 @@ impl Refusal {
         Self::new(code, reason, message)
     }
 
+    /// A refusal in the words of somebody else, who may have words of their own.
+    #[must_use]
+    pub fn quoted(code: StatusCode, document: Value) -> Self {
+        let message = document["message"].as_str().unwrap_or_default().to_owned();
+        Self { own: Some(Box::new(document)), ..Self::new(code, "", message) }
+    }
+
     /// How long to wait before another try, if the refusal says so.
     #[must_use]
     pub fn retry_after(&self) -> Option<u32> {
-        let seconds = self.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let seconds = match &self.own {
+            Some(own) => {
+                let said = own["details"]["retryAfterSeconds"].as_u64().unwrap_or(0);
+                u32::try_from(said).unwrap_or(u32::MAX)
+            }
+            None => self.details.as_ref().map_or(0, |details| details.retry_after_seconds),
+        };
         (seconds > 0).then_some(seconds)
     }
 
     /// The document clients get.
     #[must_use]
     pub fn document(&self) -> Value {
+        if let Some(own) = &self.own {
+            return (**own).clone();
+        }
         let mut metadata = Map::new();
         if let Some(resume) = &self.resume {
             metadata.insert("continue".to_owned(), json!(resume));

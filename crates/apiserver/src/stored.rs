@@ -5,7 +5,7 @@
 //! built-in kinds, whose items omit both, and another version of a custom kind are made by cutting.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::Deserialize;
@@ -106,6 +106,8 @@ fn find(bytes: &[u8], mark: &[u8]) -> Option<usize> {
     bytes.windows(mark.len()).position(|window| window == mark)
 }
 
+type Entry = gantry_store::Entry<Known>;
+
 /// What is known about a stored object without reading all of it, found out on first use.
 #[derive(Debug, Default)]
 pub struct Known {
@@ -113,6 +115,7 @@ pub struct Known {
     metadata: OnceLock<Box<Metadata>>,
     fields: OnceLock<BTreeMap<String, String>>,
     fresh: OnceLock<(u64, Bytes)>,
+    converted: OnceLock<Box<(u64, Arc<Entry>)>>,
 }
 
 /// The metadata that requests look at.
@@ -184,6 +187,26 @@ impl Known {
         read: impl FnOnce() -> BTreeMap<String, String>,
     ) -> &BTreeMap<String, String> {
         self.fields.get_or_init(read)
+    }
+
+    /// For an object whose bytes are already what the definition of that epoch has.
+    #[must_use]
+    pub fn settled(epoch: u64, bytes: Bytes) -> Self {
+        let known = Self::default();
+        known.fresh.get_or_init(|| (epoch, bytes));
+        known
+    }
+
+    /// The object in the version of an epoch, if it was converted to it before.
+    #[must_use]
+    pub fn converted(&self, epoch: u64) -> Option<Arc<Entry>> {
+        let (known, entry) = &**self.converted.get()?;
+        (*known == epoch).then(|| Arc::clone(entry))
+    }
+
+    /// Keeps the object in the version of an epoch, unless another one is kept already.
+    pub fn keep_converted(&self, epoch: u64, entry: &Arc<Entry>) {
+        self.converted.get_or_init(|| Box::new((epoch, Arc::clone(entry))));
     }
 
     /// The bytes as the current definition of a custom kind has them, made by `read` on first use.

@@ -88,6 +88,7 @@ impl Resource {
                     })
                 }
             },
+            Nature::Custom(custom) if custom.keeps => object.clone(),
             Nature::Custom(custom) => {
                 let mut stored = object.clone();
                 stored["apiVersion"] = json!(custom.storage_version);
@@ -189,16 +190,31 @@ impl Resource {
 impl Custom {
     /// A stored object as the current definition has it.
     fn present(&self, resource: &Resource, entry: &Entry) -> Bytes {
+        if self.keeps {
+            return entry.value.clone();
+        }
         // Each version has an epoch of its own: its bytes differ at least in the version.
         let read = || {
-            let mut object: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-            gantry_schema::prune(&self.storage, &mut object);
-            gantry_schema::default(&self.storage, &mut object);
-            object["apiVersion"] = json!(resource.api_version());
+            let mut object = self.read_stored(&entry.value);
+            let version = json!(resource.api_version());
+            if object["apiVersion"] != version {
+                object["apiVersion"] = version;
+                gantry_schema::prune(&self.schema, &mut object);
+            }
             let halves = crate::stored::encode(&object);
             let revision = entry.revision.get().to_string();
             Bytes::from([&halves.head[..], revision.as_bytes(), &halves.tail[..]].concat())
         };
         entry.extra.fresh(self.epoch, read)
+    }
+
+    /// A stored object as the version it is stored in has it now.
+    pub(crate) fn read_stored(&self, bytes: &[u8]) -> Value {
+        let mut object: Value = serde_json::from_slice(bytes).unwrap_or_default();
+        let version = object["apiVersion"].as_str().unwrap_or_default();
+        let schema = self.versions.get(version).unwrap_or(&self.storage);
+        gantry_schema::prune(schema, &mut object);
+        gantry_schema::default(schema, &mut object);
+        object
     }
 }

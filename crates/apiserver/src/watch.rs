@@ -79,6 +79,7 @@ impl Api {
             ready: VecDeque::new(),
             initial: None,
             source: Source::Ended,
+            api: self.clone(),
             clock: self.0.clock.clone(),
             stop: self.0.stop.clone(),
             ended: ask.resource.custom().map(|it| it.ended.clone()).unwrap_or_default(),
@@ -137,8 +138,9 @@ impl Initial {
 enum Source {
     /// The store.
     Store(Watch<Known, Line>),
-    /// The beginning was too old; the client is told so and that is all.
-    TooOld(Refusal),
+    /// It cannot go on, because its beginning is too old or an object was not converted: the
+    /// client is told so and that is all.
+    Broken(Refusal),
     /// Nothing more comes.
     Ended,
 }
@@ -149,6 +151,7 @@ pub(crate) struct Follower {
     ready: VecDeque<Bytes>,
     initial: Option<Initial>,
     source: Source,
+    api: Api,
     clock: Clock,
     stop: CancellationToken,
     /// The kind is no longer what it was when the watch began.
@@ -166,12 +169,12 @@ impl Follower {
         // A custom kind has no past before its definition.
         let since = self.view.resource.custom().map_or(0, |custom| custom.since);
         if revision < since {
-            self.source = Source::TooOld(too_old(revision, since));
+            self.source = Source::Broken(too_old(revision, since));
             return;
         }
         self.source = match api.0.store.watch(space, Revision::new(revision)) {
             Ok(watch) => Source::Store(watch),
-            Err(old) => Source::TooOld(too_old(revision, old.oldest.get())),
+            Err(old) => Source::Broken(too_old(revision, old.oldest.get())),
         };
     }
 
@@ -188,7 +191,7 @@ impl Follower {
             let deadline = self.next_bookmark.min(self.end);
             let watch = match &mut self.source {
                 Source::Store(watch) => watch,
-                Source::TooOld(refusal) => {
+                Source::Broken(refusal) => {
                     self.ready.push_back(error_line(refusal));
                     self.source = Source::Ended;
                     continue;
@@ -206,6 +209,22 @@ impl Follower {
             };
             match batch {
                 Some(Ok(events)) => {
+                    let View { resource, scope, options, .. } = &self.view;
+                    let seen =
+                        self.api.seen_events(resource, scope.as_bytes(), options.selects(), events);
+                    // Dropped when the server stops: the client is told nothing more anyway.
+                    let events = tokio::select! {
+                        biased;
+                        () = self.stop.cancelled() => return None,
+                        events = seen => events,
+                    };
+                    let events = match events {
+                        Ok(events) => events,
+                        Err(refusal) => {
+                            self.source = Source::Broken(refusal);
+                            continue;
+                        }
+                    };
                     for event in events {
                         self.last_revision = event.revision.get();
                         self.ready.extend(self.view.line(&event));
@@ -213,7 +232,7 @@ impl Follower {
                 }
                 Some(Err(WatchError::Lagged { oldest })) => {
                     let refusal = too_old(self.last_revision, oldest.get());
-                    self.source = Source::TooOld(refusal);
+                    self.source = Source::Broken(refusal);
                 }
                 Some(Err(WatchError::Closed)) => return None,
                 None if self.clock.moment() >= self.end => return None,

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::access::{Attributes, Caller};
 use crate::api::{Api, Ask, Entry};
 use crate::authority::CLUSTER_ROLES;
+use crate::convert::Views;
 use crate::names;
 use crate::query::WriteOptions;
 use crate::resource::Resource;
@@ -29,6 +30,8 @@ pub(crate) struct Write {
     pub(crate) dry_run: bool,
     /// The request was to change an object; if it makes one, the caller must be allowed that too.
     pub(crate) changes: bool,
+    /// Objects in other versions, for whoever works out ownership.
+    pub(crate) views: Views,
     /// The options that were said, as admission shows them.
     pub(crate) options: Map<String, Value>,
     /// What was taken from quotas for it.
@@ -76,6 +79,7 @@ impl Write {
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
             changes: false,
+            views: Views::default(),
             options: options.said.clone(),
             reserved: None,
             now: ask.now,
@@ -121,12 +125,13 @@ impl Api {
         settle_namespace(write, &mut object)?;
         forget_system_fields(&mut object);
         if write.ownership == Ownership::ByChange {
-            resource.own(write, None, &mut object);
+            self.own_new(write, &mut object).await?;
         }
         if write.name.is_empty() {
             meta(&object, "name").clone_into(&mut write.name);
         }
         self.mutate_write(write, None, &mut object).await?;
+        settle_namespace(write, &mut object)?;
         self.check_grant(write, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
@@ -167,12 +172,12 @@ impl Api {
                     return Ok(Written::Gone(object));
                 }
             } else {
-                let stored = resource.to_storage(&object);
+                let stored = self.storable(&resource, &object).await?;
                 match self.put(&resource, key, Expect::Absent, &stored).await? {
                     Some(entry) => {
                         write.keep_reserved();
                         let entry = self.after_create(write, &object, entry).await?;
-                        return Ok(Written::Stored(entry));
+                        return Ok(Written::Stored(self.seen(&resource, entry).await?));
                     }
                     None => {
                         write.reserved = None;
@@ -284,8 +289,14 @@ impl Api {
             let Some(entry) = self.stored(&resource, &write.namespace, &write.name) else {
                 return Err(write.refusal(Refusal::not_found, &write.name));
             };
+            let stored = entry;
+            let entry = self.seen_before(&resource, Arc::clone(&stored)).await?;
             let live = resource.tree(&entry);
-            let Changed { object: mut new, warnings } = make(self, write, &live)?;
+            let mut made = make(self, write, &live);
+            while self.fetch_views(write).await? {
+                made = make(self, write, &live);
+            }
+            let Changed { object: mut new, warnings } = made?;
             // Said also when the change is refused.
             write.warnings.extend(warnings);
             self.mutate_write(write, Some(&live), &mut new).await?;
@@ -313,17 +324,17 @@ impl Api {
             let expect = Expect::Revision(entry.revision);
             let outcome = if goes_away(&new) {
                 // Watchers are told what was there last; only the caller sees the change.
-                let last = resource.to_storage(&live);
+                let last = resource.last_state(&stored, &live);
                 let removed = self.remove(&resource, key, expect, &last).await?;
                 removed.map(|_| Written::Gone(new))
             } else {
-                let stored = resource.to_storage(&new);
+                let stored = self.storable(&resource, &new).await?;
                 let put = self.put(&resource, key, expect, &stored).await?;
                 match put {
                     Some(entry) => {
                         write.keep_reserved();
                         let entry = self.after_update(write, &live, &new, entry).await?;
-                        Some(Written::Stored(entry))
+                        Some(Written::Stored(self.seen(&resource, entry).await?))
                     }
                     None => None,
                 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
+use gantry_testkit::hook::HooksError;
 use gantry_testkit::http::SendError;
 
 use crate::conversation::Conversation;
@@ -52,6 +53,9 @@ pub enum CaseError {
     /// The server could not be talked to; says nothing about its behaviour.
     #[error(transparent)]
     Unreachable(#[from] SendError),
+    /// The case needs webhooks, and there are none; says nothing about the server either.
+    #[error(transparent)]
+    NoHooks(#[from] HooksError),
     /// The case asks for something that cannot be sent.
     #[error("cannot send {what}")]
     Unsendable {

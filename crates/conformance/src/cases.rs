@@ -35,11 +35,19 @@ mod custom_validation;
 mod custom_versions;
 mod definitions;
 
+mod conversion;
+mod conversion_faults;
+mod conversion_storage;
 mod policies;
 mod policy_libraries;
 mod policy_matching;
 mod policy_validity;
 mod quotas;
+
+mod webhook_changes;
+mod webhook_faults;
+mod webhook_matching;
+mod webhooks;
 
 use crate::case::Case;
 
@@ -47,7 +55,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 27] = [
+pub const TOPICS: [Topic; 33] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -78,6 +86,13 @@ pub const TOPICS: [Topic; 27] = [
     ("policy matching", policy_matching::CASES),
     ("policy validity", policy_validity::CASES),
     ("quotas", quotas::CASES),
+    ("conversion", conversion::CASES),
+    ("conversion faults", conversion_faults::CASES),
+    ("conversion and storage", conversion_storage::CASES),
+    ("webhooks", webhooks::CASES),
+    ("changes by webhooks", webhook_changes::CASES),
+    ("matching of webhooks", webhook_matching::CASES),
+    ("faults of webhooks", webhook_faults::CASES),
 ];
 
 /// Topics for a server with controllers that forgets old revisions within seconds.

@@ -1,6 +1,7 @@
 //! One case talking to one server, written down.
 
 mod ask;
+mod hook;
 mod socket;
 
 use std::collections::BTreeMap;

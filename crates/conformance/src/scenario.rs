@@ -1,7 +1,7 @@
 //! The scenarios a compatible server must get right, numbered as in the specification.
 
 /// Numbers and titles of the scenarios that concern the API itself. Cases name them by number.
-pub const TITLES: [(u8, &str); 57] = [
+pub const TITLES: [(u8, &str); 58] = [
     (1, "aggregated discovery, its media type and its ETag"),
     (2, "legacy discovery documents"),
     (3, "a new definition is visible no later than Established"),
@@ -59,6 +59,7 @@ pub const TITLES: [(u8, &str); 57] = [
     (55, "custom objects: columns, scale, selectable fields"),
     (56, "deletion of a definition with a finalized instance"),
     (57, "admission policies"),
+    (58, "admission webhooks"),
 ];
 
 /// The title of a scenario.
@@ -77,6 +78,6 @@ mod tests {
             assert_eq!(usize::from(*number), index + 1);
         }
         assert_eq!(title(16), Some("writes that change nothing"));
-        assert_eq!(title(58), None);
+        assert_eq!(title(59), None);
     }
 }

@@ -44,3 +44,4 @@ pub use behaviour::{Behaviour, Part, behaviour, custom};
 pub use metadata::validate_metadata;
 pub use names::NameRule;
 pub use selector::{is_empty as selects_all, matches as selects};
+pub use webhooks::validate_conditions;

@@ -1,10 +1,12 @@
 //! Admission webhooks.
 
+use gantry_schema::Invalid;
 use serde_json::Value;
 
 use crate::behaviour::Rules;
 use crate::faults::{Faults, Path};
 use crate::names;
+use crate::policies::{Judge, check_conditions};
 use crate::selector;
 use crate::tree::{at, at_mut, each, fill, fill_object, int, is_empty, is_set, list, text};
 
@@ -44,6 +46,38 @@ fn default_hook(hook: &mut Value) {
     for rule in each(hook, "rules") {
         fill(rule, "scope", "*");
     }
+}
+
+/// What is wrong with the names and conditions of webhooks; `old` is what the object replaces.
+///
+/// Whether an expression can be used is for `judge` to say: it returns what is wrong with it.
+#[must_use]
+pub fn validate_conditions(
+    object: &Value,
+    old: Option<&Value>,
+    judge: &mut Judge<'_>,
+) -> Vec<Invalid> {
+    let mut faults = Faults::new();
+    let hooks = list(object, "webhooks");
+    // Conditions that were fine once stay fine.
+    let known: Vec<&Value> = old
+        .map(|old| list(old, "webhooks"))
+        .unwrap_or_default()
+        .iter()
+        .map(|hook| at(hook, "matchConditions"))
+        .collect();
+    for (place, hook) in hooks.iter().enumerate() {
+        let path = Path::new("webhooks").index(place);
+        if !known.contains(&at(hook, "matchConditions")) {
+            let conditions = list(hook, "matchConditions");
+            check_conditions(conditions, &path.child("matchConditions"), judge, &mut faults);
+        }
+        let name = text(hook, "name");
+        if hooks[..place].iter().any(|other| text(other, "name") == name) {
+            faults.duplicate(path.child("name"), name);
+        }
+    }
+    faults.into_vec()
 }
 
 fn check_hooks(object: &Value) -> Faults {
@@ -109,17 +143,42 @@ fn check_client(client: &Value, path: &Path, faults: &mut Faults) {
         return;
     }
     let path = path.child("service");
-    for field in ["name", "namespace"] {
-        faults.require(service, &path, field);
+    // Upstream confuses the two, and clients look for the field it names.
+    for (field, blamed) in [("namespace", "name"), ("name", "namespace")] {
+        if is_empty(service, field) {
+            faults.required(path.child(blamed), "");
+        }
     }
     let port = int(service, "port").unwrap_or(443);
     if !names::port_number(port).is_empty() {
         let detail = "port is not valid: must be between 1 and 65535, inclusive";
         faults.value(path.child("port"), port, detail);
     }
-    let at_path = text(service, "path");
-    if !at_path.is_empty() && !at_path.starts_with('/') {
-        faults.value(path.child("path"), at_path, "must start with a '/'");
+    check_path(text(service, "path"), &path.child("path"), faults);
+}
+
+fn check_path(at_path: &str, path: &Path, faults: &mut Faults) {
+    if matches!(at_path, "" | "/") {
+        return;
+    }
+    if at_path == "//" {
+        faults.value(path.clone(), at_path, "segment[0] may not be empty");
+        return;
+    }
+    if !at_path.starts_with('/') {
+        faults.value(path.clone(), at_path, "must start with a '/'");
+    }
+    let mut letters = at_path.chars();
+    letters.next();
+    let rest = letters.as_str();
+    for (place, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
+        if step.is_empty() {
+            faults.value(path.clone(), at_path, &format!("segment[{place}] may not be empty"));
+            continue;
+        }
+        for complaint in names::subdomain(step) {
+            faults.value(path.clone(), at_path, &format!("segment[{place}]: {complaint}"));
+        }
     }
 }
 
@@ -130,7 +189,9 @@ fn check_url(url: &str, path: &Path, faults: &mut Faults) {
         let detail = format!("'https' is the only allowed URL scheme{form}");
         faults.value(path.clone(), scheme, &detail);
     }
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // Without a scheme there is no host either, only a path.
+    let host = if scheme.is_empty() { "" } else { rest };
+    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
     if host.is_empty() {
         faults.value(path.clone(), host, &format!("host must be specified{form}"));
     }

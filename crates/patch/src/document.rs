@@ -30,7 +30,8 @@ pub enum PatchError {
     /// The patch has more operations than a server takes: 413.
     #[error("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
-    /// The patch does not apply to the object: 422 with the generic text; this one is for logs.
+    /// The patch does not apply to the object: 422 with the generic text. This one is for logs, and
+    /// for those who sent a patch on somebody else's behalf.
     #[error("cannot carry out the JSON patch: {0}")]
     Rejected(String),
 }
@@ -190,7 +191,7 @@ impl Patched {
                 }
                 self.add(member("path")?, copied.unwrap_or_default())
             }
-            Some(other) => Err(format!("unexpected kind: {other}")),
+            Some(other) => Err(format!("Unexpected kind: {other}")),
             None => Err("operation without op".to_owned()),
         }
     }
@@ -200,7 +201,7 @@ impl Patched {
         if depth > MOST_LEVELS {
             return Err(format!("{path} would be nested more than {MOST_LEVELS} levels deep"));
         }
-        let (parent, key) = self.parent(path)?;
+        let (parent, key) = self.parent(path, "add")?;
         match parent {
             Value::Object(members) => {
                 members.insert(key, value);
@@ -218,11 +219,14 @@ impl Patched {
     }
 
     fn remove(&mut self, path: &str) -> Result<Value, String> {
-        let (parent, key) = self.parent(path)?;
+        let (parent, key) = self.parent(path, "remove")?;
         match parent {
-            Value::Object(members) => {
-                members.shift_remove(&key).ok_or_else(|| format!("there is no {path}"))
-            }
+            Value::Object(members) => members.shift_remove(&key).ok_or_else(|| {
+                format!(
+                    "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: \
+                     missing value"
+                )
+            }),
             Value::Array(elements) => {
                 let place = place(&key, elements.len())?;
                 Ok(elements.remove(place))
@@ -241,7 +245,7 @@ impl Patched {
             self.document.clone_from(value);
             return Ok(());
         }
-        let (parent, key) = self.parent(path)?;
+        let (parent, key) = self.parent(path, "replace")?;
         if let Value::Array(elements) = parent {
             let place = place(&key, elements.len())?;
             elements[place].clone_from(value);
@@ -255,12 +259,12 @@ impl Patched {
         if found.unwrap_or(&Value::Null) == value {
             return Ok(());
         }
-        Err(format!("testing value {path} failed"))
+        Err(format!("testing value {path} failed: test failed"))
     }
 
     /// What stands at `path`: an absent member is none, an absent element a failure.
     fn get(&mut self, path: &str) -> Result<Option<&Value>, String> {
-        let (parent, key) = self.parent(path)?;
+        let (parent, key) = self.parent(path, "test")?;
         match parent {
             Value::Object(members) => Ok(members.get(&key)),
             Value::Array(elements) => {
@@ -274,7 +278,7 @@ impl Patched {
     }
 
     /// What holds the target of `path`, and the target's name in it.
-    fn parent(&mut self, path: &str) -> Result<(&mut Value, String), String> {
+    fn parent(&mut self, path: &str, operation: &str) -> Result<(&mut Value, String), String> {
         let mut tokens = path.split('/').skip(1).map(unescaped);
         let mut key = tokens.next().ok_or_else(|| format!("{path:?} is not a path"))?;
         let mut parent = &mut self.document;
@@ -287,7 +291,12 @@ impl Patched {
                 }
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
             };
-            parent = found.ok_or_else(|| format!("the document has no {path}"))?;
+            parent = found.ok_or_else(|| {
+                // Upstream shows the path in quotes, but for one of them.
+                let shown =
+                    if operation == "replace" { path.to_owned() } else { format!("{path:?}") };
+                format!("{operation} operation does not apply: doc is missing path: {shown}: missing value")
+            })?;
             key = next;
         }
         Ok((parent, key))

@@ -3,13 +3,14 @@
 //! [`cluster`] starts a real Kubernetes on this machine, the judge of what Gantry does; [`embedded`]
 //! starts Gantry's own server, and [`crash`] kills it again and again. [`http`]
 //! sends exactly the request it is given and returns exactly what came back, which is what a
-//! comparison of two servers and a load generator both need. Below them, [`run`] sees to it that
+//! comparison of two servers and a load generator both need; [`hook`] is the other side of webhooks. Below them, [`run`] sees to it that
 //! no process and no file stays behind, whatever becomes of the test.
 
 pub mod cluster;
 pub mod crash;
 pub mod embedded;
 
+pub mod hook;
 pub mod http;
 
 pub mod kubeconfig;

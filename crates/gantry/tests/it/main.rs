@@ -6,6 +6,7 @@
 
 mod access;
 mod bad_input;
+mod broken_webhooks;
 mod commands;
 mod conformance;
 mod contention;

@@ -1,0 +1,107 @@
+//! Where the services of the cluster are, for calls that go out to them.
+
+use std::net::SocketAddr;
+
+use gantry_webhook::{Resolve, ResolveError};
+use serde_json::Value;
+
+use crate::api::Shelf;
+
+const SLICES: &str = "endpointslices.discovery.k8s.io";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Finds services by what is stored: there is nobody else who would know.
+#[derive(Clone)]
+pub(crate) struct Services(Shelf);
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Services")
+    }
+}
+
+impl Services {
+    pub(crate) fn of(store: &Shelf) -> Self {
+        Self(store.clone())
+    }
+}
+
+impl Resolve for Services {
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<SocketAddr, ResolveError> {
+        let key = format!("{namespace}/{name}");
+        let services = self.0.space("services");
+        let service = services.get(key.as_bytes());
+        let service = service.ok_or_else(|| ResolveError::NotFound(name.to_owned()))?;
+        let service: Value = serde_json::from_slice(&service.value).unwrap_or_default();
+        let port_name = port_name(&service, name, port)?;
+        let prefix = format!("{namespace}/");
+        let slices = self.0.space(SLICES);
+        let start = std::ops::Bound::Included(prefix.as_bytes());
+        let of_service = slices
+            .range(start)
+            .take_while(|it| it.key.starts_with(prefix.as_bytes()))
+            .filter(|it| {
+                let labels = &it.extra.metadata(&it.value).labels;
+                labels.get(SERVICE_NAME).is_some_and(|it| it == name)
+            })
+            .map(|it| serde_json::from_slice::<Value>(&it.value).unwrap_or_default());
+        let ready: Vec<SocketAddr> =
+            of_service.flat_map(|slice| ready_addresses(&slice, &port_name)).collect();
+        fastrand::choice(&ready).copied().ok_or_else(|| ResolveError::NoEndpoints(name.to_owned()))
+    }
+}
+
+/// The name of a service's port.
+fn port_name(service: &Value, name: &str, port: u16) -> Result<String, ResolveError> {
+    let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP");
+    if kind == "ExternalName" {
+        return Err(ResolveError::Unsupported(kind.to_owned()));
+    }
+    let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let found = ports.find(|it| it["port"].as_u64() == Some(u64::from(port)));
+    let found = found.ok_or_else(|| ResolveError::NoPort { name: name.to_owned(), port })?;
+    Ok(found["name"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Where a slice says that a port is served.
+fn ready_addresses(slice: &Value, port_name: &str) -> Vec<SocketAddr> {
+    let mut ports = slice["ports"].as_array().into_iter().flatten();
+    let named = |it: &&Value| it["name"].as_str().unwrap_or_default() == port_name;
+    let port = ports.find(named).and_then(|it| u16::try_from(it["port"].as_u64()?).ok());
+    let Some(port) = port else { return Vec::new() };
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    // Who does not say otherwise is ready.
+    let ready = endpoints.filter(|it| it["conditions"]["ready"] != false);
+    let addresses = ready.flat_map(|it| it["addresses"].as_array().into_iter().flatten());
+    addresses.filter_map(|it| Some(SocketAddr::new(it.as_str()?.parse().ok()?, port))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_port_is_found_by_its_name_where_it_is_ready() {
+        let service = json!({ "spec": { "ports": [
+            { "port": 80 }, { "name": "hooks", "port": 443 },
+        ] } });
+        assert_eq!(port_name(&service, "s", 443), Ok("hooks".to_owned()));
+        assert_eq!(port_name(&service, "s", 80), Ok(String::new()));
+        let none = ResolveError::NoPort { name: "s".to_owned(), port: 8443 };
+        assert_eq!(none.to_string(), "no service port 8443 found for service \"s\"");
+        assert_eq!(port_name(&service, "s", 8443), Err(none));
+        let slice = json!({
+            "ports": [{ "name": "other", "port": 1 }, { "name": "hooks", "port": 8443 }],
+            "endpoints": [
+                { "addresses": ["10.0.0.1"], "conditions": { "ready": true } },
+                { "addresses": ["10.0.0.2"], "conditions": { "ready": false } },
+                { "addresses": ["10.0.0.3", "no address"] },
+            ],
+        });
+        let found: Vec<String> =
+            ready_addresses(&slice, "hooks").iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["10.0.0.1:8443", "10.0.0.3:8443"]);
+        assert_eq!(ready_addresses(&slice, "absent"), []);
+    }
+}

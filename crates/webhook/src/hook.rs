@@ -1,0 +1,175 @@
+//! Whom to call, as an object says it: `clientConfig`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::Uri;
+use serde_json::Value;
+
+/// Whom to call, and whose certificates are believed there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hook {
+    /// Where it is.
+    pub place: Place,
+    /// The path, which begins with a slash.
+    pub path: String,
+    /// Certificates in PEM; empty means those the machine believes in.
+    pub authority: Bytes,
+}
+
+/// Where a webhook is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// A host.
+    Host {
+        /// Its name or address, as it stands in the URL.
+        host: String,
+        /// The port, if the URL has one.
+        port: Option<u16>,
+    },
+    /// A service of the cluster.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+/// The port of a service that names none, and of a URL that names none.
+const DEFAULT_PORT: u16 = 443;
+
+impl Hook {
+    /// Reads a `clientConfig`.
+    ///
+    /// # Errors
+    /// It names nobody, or nobody that can be called.
+    pub fn read(config: &Value) -> Result<Self, HookError> {
+        let authority = match config["caBundle"].as_str() {
+            None => Bytes::new(),
+            Some(text) => {
+                let pem = STANDARD.decode(text).map_err(|_| HookError::Authority)?;
+                // Blank is the same as none.
+                let blank = pem.iter().all(u8::is_ascii_whitespace);
+                if blank { Bytes::new() } else { Bytes::from(pem) }
+            }
+        };
+        if let Some(service) = config["service"].as_object() {
+            let text = |name: &str| service.get(name).and_then(Value::as_str).unwrap_or_default();
+            let port = service.get("port").and_then(Value::as_u64);
+            let place = Place::Service {
+                namespace: text("namespace").to_owned(),
+                name: text("name").to_owned(),
+                port: port.and_then(|it| u16::try_from(it).ok()).unwrap_or(DEFAULT_PORT),
+            };
+            let path = Some(text("path")).filter(|it| !it.is_empty()).unwrap_or("/");
+            return Ok(Self { place, path: path.to_owned(), authority });
+        }
+        let url = config["url"].as_str().filter(|url| !url.is_empty()).ok_or(HookError::Nobody)?;
+        let uri: Uri = url.parse().map_err(|_| HookError::Url(url.to_owned()))?;
+        let host = uri.host().filter(|host| !host.is_empty());
+        let (Some("https"), Some(host)) = (uri.scheme_str(), host) else {
+            return Err(HookError::Url(url.to_owned()));
+        };
+        let place = Place::Host { host: host.to_owned(), port: uri.port_u16() };
+        Ok(Self { place, path: uri.path().to_owned(), authority })
+    }
+
+    /// Scheme, host, port and path, as messages show them.
+    pub(crate) fn url(&self) -> String {
+        let path = &self.path;
+        match &self.place {
+            Place::Host { host, port: None } => format!("https://{host}{path}"),
+            Place::Host { host, port: Some(port) } => format!("https://{host}:{port}{path}"),
+            Place::Service { namespace, name, port } => {
+                format!("https://{name}.{namespace}.svc:{port}{path}")
+            }
+        }
+    }
+
+    /// The name the certificate must have; addresses without brackets.
+    pub(crate) fn server_name(&self) -> String {
+        match &self.place {
+            Place::Host { host, .. } => host.trim_matches(['[', ']']).to_owned(),
+            Place::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Host { port, .. } => port.unwrap_or(DEFAULT_PORT),
+            Self::Service { port, .. } => *port,
+        }
+    }
+}
+
+/// A `clientConfig` nobody can be called with.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HookError {
+    /// It names nobody.
+    #[error("webhook configuration must have either service or URL")]
+    Nobody,
+    /// The URL is not one that can be called.
+    #[error("Unparsable URL: {0}")]
+    Url(String),
+    /// The certificates are not base64.
+    #[error("unable to load root certificates: unable to parse bytes as PEM block")]
+    Authority,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_configuration_says_where_and_under_which_name() {
+        let table = [
+            // why, configuration, url in messages, name in the certificate, port
+            ("a URL", json!({"url": "https://a.b:8443/x"}), "https://a.b:8443/x", "a.b", 8443),
+            ("no port", json!({"url": "https://a.b/x"}), "https://a.b/x", "a.b", 443),
+            ("no path", json!({"url": "https://a.b"}), "https://a.b/", "a.b", 443),
+            ("an address", json!({"url": "https://[::1]:1/"}), "https://[::1]:1/", "::1", 1),
+            (
+                "a service",
+                json!({"service": {"namespace": "n", "name": "s", "path": "/p", "port": 8443}}),
+                "https://s.n.svc:8443/p",
+                "s.n.svc",
+                8443,
+            ),
+            (
+                "a service at its usual port",
+                json!({"service": {"namespace": "n", "name": "s"}}),
+                "https://s.n.svc:443/",
+                "s.n.svc",
+                443,
+            ),
+        ];
+        for (why, config, url, name, port) in table {
+            let hook = Hook::read(&config).unwrap();
+            assert_eq!(hook.url(), url, "{why}");
+            assert_eq!(hook.server_name(), name, "{why}");
+            assert_eq!(hook.place.port(), port, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_cannot_be_called_is_refused() {
+        let table = [
+            (json!({}), HookError::Nobody),
+            (json!({"url": ""}), HookError::Nobody),
+            (json!({"url": "http://a.b/"}), HookError::Url("http://a.b/".to_owned())),
+            (json!({"url": "/x"}), HookError::Url("/x".to_owned())),
+            (json!({"url": "https://a", "caBundle": "?"}), HookError::Authority),
+        ];
+        for (config, expected) in table {
+            assert_eq!(Hook::read(&config), Err(expected), "{config}");
+        }
+        let blank = json!({"url": "https://a", "caBundle": "IAo="});
+        assert_eq!(Hook::read(&blank).unwrap().authority, Bytes::new());
+    }
+}
