@@ -346,8 +346,8 @@ mod tests {
             ("n>5", false, false),
             ("l=", false, false),
             ("in in (a)", false, false),
-            ("\0(nonsense", true, true),
-            ("l=\01", true, false),
+            ("\u{0}(nonsense", true, true),
+            ("l=\u{0}1", true, false),
         ];
         for (text, with, without) in table {
             let selector = LabelSelector::read(text).unwrap();
