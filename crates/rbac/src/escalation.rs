@@ -12,14 +12,9 @@ use crate::rule::{Rule, covers_path, has_or_all, quoted};
 /// largest role Kubernetes itself makes has 3,000, and comparing this many takes milliseconds.
 const MOST: usize = 100_000;
 
-/// What a grant lacks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// These permissions, each with one group, one resource, one name at most; verbs are collected.
-    Rules(Vec<Rule>),
-    /// Too many to be compared.
-    Uncounted,
-}
+/// A grant is of more permissions than can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uncounted;
 
 /// Whether the owner's rules let through all that the other rules do.
 #[must_use]
@@ -31,8 +26,8 @@ pub fn covers(owner: &[Rule], other: &[Rule]) -> bool {
 /// resource and at most one name, or one verb and one path.
 ///
 /// # Errors
-/// [`Missing::Uncounted`] if there is too much to compare.
-pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, Missing> {
+/// [`Uncounted`] if there is too much to compare.
+pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, Uncounted> {
     // A rule that is covered as a whole need not be taken apart. Names are no part of paths, so that
     // a rule which has both, and is refused later on, is not judged as a whole.
     let whole = |rule: &Rule| rule.non_resource_urls.is_empty() || rule.resource_names.is_empty();
@@ -40,7 +35,7 @@ pub fn missing(owner: &[Rule], other: &[Rule]) -> Result<Vec<Rule>, Missing> {
     let open: Vec<&Rule> = other.iter().filter(|rule| !covered(rule)).collect();
     let parts = open.iter().map(|rule| rule.parts()).fold(0_usize, usize::saturating_add);
     if parts > MOST {
-        return Err(Missing::Uncounted);
+        return Err(Uncounted);
     }
     let parts = open.into_iter().flat_map(Rule::apart);
     Ok(parts.filter(|part| !owner.iter().any(|own| own.covers(part))).collect())
@@ -65,7 +60,9 @@ impl Policy {
                     compact(lacking).iter().map(Rule::to_string).collect();
                 shown.into_iter().collect::<Vec<_>>().join("\n")
             }
-            Err(_) => format!("more than {MOST} permissions, which are too many to compare"),
+            Err(Uncounted) => {
+                format!("more than {MOST} permissions, which are too many to compare")
+            }
         };
         let (name, groups) = (gantry_schema::quote(user.name), quoted(user.groups));
         let mut words = format!(

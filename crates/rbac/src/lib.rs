@@ -36,7 +36,7 @@ pub use aggregation::Aggregation;
 pub use attributes::{Attributes, User, What};
 pub use binding::{Binding, RoleRef, Subject};
 pub use bootstrap::{Bootstrap, bootstrap};
-pub use escalation::{Missing, covers, missing};
+pub use escalation::{Uncounted, covers, missing};
 pub use policy::{Decision, Held, Policy};
 pub use reconcile::{Reconciled, reconcile_binding, reconcile_role};
 pub use rule::{Rule, rules};
