@@ -210,7 +210,7 @@ impl Claims {
         asked: &[String],
         find: impl Fn(Kind, &str, &str) -> Option<Known>,
     ) -> Result<Bearer, Fault> {
-        let meant = self.audiences.iter().filter(|audience| asked.contains(audience));
+        let meant = asked.iter().filter(|audience| self.audiences.contains(audience));
         let audiences: Vec<String> = meant.cloned().collect();
         if audiences.is_empty() {
             return Err(Fault::Audience { token: self.audiences.clone(), asked: asked.to_vec() });
