@@ -58,7 +58,7 @@ impl Caller {
     }
 
     /// Someone who is known.
-    fn authenticated(name: &str, groups: &[String]) -> Self {
+    pub(crate) fn authenticated(name: &str, groups: &[String]) -> Self {
         let mut groups = groups.to_vec();
         groups.push("system:authenticated".to_owned());
         Self { name: name.to_owned(), groups, ..Self::default() }

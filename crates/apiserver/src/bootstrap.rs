@@ -1,6 +1,5 @@
 //! The start of a server: what it serves, and the objects that are always there.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -20,9 +19,6 @@ use crate::resource::{Builtin, Nature, Resource, Subresource};
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::write::{Ownership, Write};
-
-/// The addresses of services.
-const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +40,7 @@ impl Api {
     ) -> Result<Self, StartError> {
         let definitions = Definitions::new(builtin());
         let registry = ArcSwap::from_pointee(definitions.base());
-        let (network, bits) = SERVICE_NETWORK;
+        let (network, bits) = settings.service_network;
         let api = Self(Arc::new(Inner {
             store,
             registry,
@@ -57,6 +53,7 @@ impl Api {
             settings,
             addresses: Addresses::new(network, bits),
             openapi: gantry_openapi::Documents::new(),
+            listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);
         api.remember_addresses();
@@ -115,7 +112,7 @@ impl Api {
         self.make("", "services", "default", service).await?;
         let authentication = json!({
             "metadata": { "name": "extension-apiserver-authentication" },
-            "data": { "client-ca-file": self.0.settings.authority },
+            "data": { "client-ca-file": self.0.settings.client_authority },
         });
         self.make("", "configmaps", "kube-system", authentication).await
     }

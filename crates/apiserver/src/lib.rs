@@ -11,6 +11,7 @@
 pub mod access;
 pub mod api;
 mod authority;
+mod identity;
 mod impersonation;
 
 pub mod negotiate;
@@ -36,6 +37,7 @@ mod parts;
 mod reviews;
 mod rules;
 mod scale;
+mod tokens;
 mod views;
 mod write;
 
@@ -61,3 +63,4 @@ pub use access::Caller;
 pub use api::{Api, Settings};
 pub use authority::Mode;
 pub use body::Body;
+pub use identity::{Certificate, Identity, Strangers};

@@ -40,6 +40,7 @@ impl Api {
             ("scale", _) => self.scale(verb, ask).await,
             ("binding", Verb::Create) => self.bind(ask).await,
             ("eviction", Verb::Create) => self.evict(ask).await,
+            ("token", Verb::Create) => self.request_token(&ask),
             (_, _) if streams => Err(no_kubelet(base)),
             (_, Verb::Get) => self.get(&ask).await,
             (_, Verb::Update) => self.update_part(ask, Part::named(&name)).await,

@@ -25,6 +25,8 @@ pub(crate) enum Part {
     Resize,
     /// The node of a pod. It is written by the server after it checked the pod.
     Binding,
+    /// A token of a service account, which is stored nowhere.
+    Token,
 }
 
 impl Part {
@@ -37,6 +39,7 @@ impl Part {
             "ephemeralcontainers" => Self::EphemeralContainers,
             "resize" => Self::Resize,
             "binding" => Self::Binding,
+            "token" => Self::Token,
             _ => Self::Whole,
         }
     }
@@ -52,6 +55,7 @@ impl Part {
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Resize => "resize",
             Self::Binding => "binding",
+            Self::Token => "token",
         }
     }
 
@@ -65,7 +69,7 @@ impl Part {
             Self::Approval => behaviour::Part::Approval,
             Self::EphemeralContainers => behaviour::Part::EphemeralContainers,
             Self::Resize => behaviour::Part::Resize,
-            Self::Binding => return None,
+            Self::Binding | Self::Token => return None,
         })
     }
 }
@@ -355,7 +359,8 @@ impl Resource {
             | Part::Approval
             | Part::EphemeralContainers
             | Part::Resize
-            | Part::Binding => &NOTHING,
+            | Part::Binding
+            | Part::Token => &NOTHING,
         }
     }
 }
@@ -418,7 +423,8 @@ impl Custom {
             | Part::Approval
             | Part::EphemeralContainers
             | Part::Resize
-            | Part::Binding => gantry_schema::validate(&self.schema, object, old),
+            | Part::Binding
+            | Part::Token => gantry_schema::validate(&self.schema, object, old),
         });
         self.rules.ask_after(&self.schema, object, old, faults)
     }

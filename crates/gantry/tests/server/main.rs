@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod expiry;
 mod full_disk;
+mod identity;
 mod slow_watchers;
 mod stop;
 
