@@ -135,6 +135,35 @@ fn forgeries_are_refused() {
     }
 }
 
+/// A token with any header, signed by the key all the same.
+fn headed(key: &Key, header: &Value) -> String {
+    let claims = part(&serde_json::to_string(&claims()).unwrap());
+    let signed = format!("{}.{claims}", part(&header.to_string()));
+    let signature = key.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[test]
+fn a_token_does_not_choose_how_it_is_checked() {
+    let key = key();
+    let id = key.id();
+    let table = [
+        ("as it is made", json!({ "alg": "ES256", "kid": id }), Ok(claims())),
+        ("without the key's name", json!({ "alg": "ES256" }), Ok(claims())),
+        ("with more said", json!({ "alg": "ES256", "typ": "JWT" }), Ok(claims())),
+        ("none", json!({ "alg": "none", "kid": id }), Err(Fault::Signature)),
+        ("in small letters", json!({ "alg": "es256", "kid": id }), Err(Fault::Signature)),
+        ("a shared secret", json!({ "alg": "HS256", "kid": id }), Err(Fault::Signature)),
+        ("nothing said", json!({ "kid": id }), Err(Fault::Signature)),
+        ("critical", json!({ "alg": "ES256", "crit": [] }), Err(Fault::Signature)),
+        ("another key", json!({ "alg": "ES256", "kid": "x" }), Err(Fault::UnknownKey)),
+        ("no word", json!({ "alg": 7 }), Err(Fault::Foreign)),
+    ];
+    for (why, header, expected) in table {
+        assert_eq!(key.read(&headed(&key, &header), ISSUER), expected, "{why}");
+    }
+}
+
 proptest! {
     /// A token in which anything was changed is not believed.
     #[test]
