@@ -5,13 +5,16 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gantry_token::{Bearer, Claims, Fault, Key, Kind, Known, StaticTokens};
 use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL};
 use jiff::Timestamp;
 
 use crate::access::Caller;
 use crate::api::Api;
+use crate::websocket;
 
 /// How callers are known.
 #[derive(Clone, Debug)]
@@ -84,26 +87,27 @@ impl Api {
     #[must_use]
     pub fn authenticate(&self, headers: &HeaderMap, certificate: Certificate) -> Option<Caller> {
         let identity = &self.0.settings.identity;
-        let token = match (&certificate, shown(headers)) {
-            (Certificate::Of(_), _) | (_, Shown::Nothing | Shown::Misplaced) => None,
-            (Certificate::Absent | Certificate::Refused, Shown::Token(token)) => Some(token),
+        let refused = match certificate {
+            Certificate::Of(caller) => return Some(caller),
+            Certificate::Refused => true,
+            Certificate::Absent => false,
         };
-        match (certificate, token) {
-            (Certificate::Of(caller), _) => Some(caller),
-            (Certificate::Absent | Certificate::Refused, Some(token)) => {
-                let vouched = self.vouch(&token, &identity.audiences());
-                match vouched {
-                    Ok(vouched) => Some(vouched.caller),
-                    Err(fault) => {
-                        tracing::debug!(%fault, "a token is not believed");
-                        None
-                    }
+        let shown = match shown(headers) {
+            Shown::Nothing | Shown::Misplaced => shown_by_browser(headers),
+            shown => shown,
+        };
+        match shown {
+            Shown::Token(token) => match self.vouch(&token, &identity.audiences()) {
+                Ok(vouched) => Some(vouched.caller),
+                Err(fault) => {
+                    tracing::debug!(%fault, "a token is not believed");
+                    None
                 }
-            }
-            (Certificate::Refused, None) => None,
-            (Certificate::Absent, None) => match identity.0.strangers {
-                Strangers::Anonymous => Some(Caller::anonymous()),
-                Strangers::Refused => None,
+            },
+            Shown::Garbled => None,
+            Shown::Nothing | Shown::Misplaced => match identity.0.strangers {
+                Strangers::Anonymous if !refused => Some(Caller::anonymous()),
+                Strangers::Anonymous | Strangers::Refused => None,
             },
         }
     }
@@ -148,15 +152,46 @@ impl Api {
     }
 }
 
-/// What a request shows in its `Authorization` header.
+/// What a request shows beside a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shown {
     /// Nothing that concerns this server.
     Nothing,
     /// Something after one space too many, which is not looked at.
     Misplaced,
+    /// Something that is meant to be a token and cannot be read.
+    Garbled,
     /// A token.
     Token(String),
+}
+
+/// What the protocols begin with by which pages in a browser show a token: they can open a
+/// WebSocket, and set no other header on it.
+const BROWSER_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// What a request for a WebSocket shows among its protocols.
+///
+/// There must be another protocol beside it, or none could be agreed on.
+fn shown_by_browser(headers: &HeaderMap) -> Shown {
+    if !websocket::is_asked(headers) {
+        return Shown::Nothing;
+    }
+    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let offered = offered.filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(','));
+    let (tokens, others): (Vec<&str>, Vec<&str>) =
+        offered.map(str::trim).partition(|it| it.starts_with(BROWSER_TOKEN));
+    let token = match tokens.as_slice() {
+        [] => return Shown::Nothing,
+        [token] => token.strip_prefix(BROWSER_TOKEN).unwrap_or_default(),
+        [_, _, ..] => return Shown::Garbled,
+    };
+    let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|it| String::from_utf8(it).ok());
+    match token {
+        None => Shown::Garbled,
+        Some(token) if token.is_empty() => Shown::Nothing,
+        Some(_) if others.is_empty() => Shown::Garbled,
+        Some(token) => Shown::Token(token),
+    }
 }
 
 /// Whether a request shows a token that is not looked at.
@@ -208,5 +243,29 @@ mod tests {
             assert_eq!(shown(&headers), expected, "{}", value.escape_ascii());
         }
         assert_eq!(shown(&HeaderMap::new()), Shown::Nothing);
+    }
+
+    #[test]
+    fn a_page_shows_its_token_as_a_protocol() {
+        let offer = |text: &str| text.replace('T', BROWSER_TOKEN);
+        let table = [
+            ("TYWJj, binary.k8s.io", Shown::Token("abc".to_owned())),
+            ("binary.k8s.io,TYWJj", Shown::Token("abc".to_owned())),
+            ("TYWJj", Shown::Garbled),
+            ("TYWJj,TYWJj,binary.k8s.io", Shown::Garbled),
+            ("TYW!j,binary.k8s.io", Shown::Garbled),
+            ("T_w,binary.k8s.io", Shown::Garbled),
+            ("T,binary.k8s.io", Shown::Nothing),
+            ("binary.k8s.io", Shown::Nothing),
+        ];
+        for (protocols, expected) in table {
+            let mut headers = HeaderMap::new();
+            let value = HeaderValue::from_str(&offer(protocols)).unwrap();
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, value);
+            assert_eq!(shown_by_browser(&headers), Shown::Nothing, "no WebSocket is asked for");
+            headers.insert("upgrade", HeaderValue::from_static("websocket"));
+            headers.insert("connection", HeaderValue::from_static("Upgrade"));
+            assert_eq!(shown_by_browser(&headers), expected, "{protocols}");
+        }
     }
 }
