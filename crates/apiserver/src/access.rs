@@ -33,6 +33,11 @@ pub struct Caller {
 /// The key in [`Caller::extra`] of what a caller showed.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
+/// The name of those who showed nothing, and their group.
+const ANONYMOUS: &str = "system:anonymous";
+const UNKNOWN: &str = "system:unauthenticated";
+/// The group of everybody else.
+const KNOWN: &str = "system:authenticated";
 /// The group that may do everything, whatever roles say.
 const ADMINISTRATORS: &str = "system:masters";
 
@@ -40,11 +45,7 @@ impl Caller {
     /// Someone who showed nothing.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self {
-            name: "system:anonymous".to_owned(),
-            groups: vec!["system:unauthenticated".to_owned()],
-            ..Self::default()
-        }
+        Self { name: ANONYMOUS.to_owned(), groups: vec![UNKNOWN.to_owned()], ..Self::default() }
     }
 
     /// Someone whose certificate was verified; `sha256` is its digest in hexadecimal.
@@ -58,9 +59,13 @@ impl Caller {
     }
 
     /// Someone who is known.
-    fn authenticated(name: &str, groups: &[String]) -> Self {
+    pub(crate) fn authenticated(name: &str, groups: &[String]) -> Self {
         let mut groups = groups.to_vec();
-        groups.push("system:authenticated".to_owned());
+        // Whoever says to be unknown is left alone, as on the real server.
+        let settled = |group: &String| matches!(group.as_str(), KNOWN | UNKNOWN);
+        if name != ANONYMOUS && !groups.iter().any(settled) {
+            groups.push(KNOWN.to_owned());
+        }
         Self { name: name.to_owned(), groups, ..Self::default() }
     }
 
@@ -190,6 +195,21 @@ mod tests {
             "username": "system:anonymous", "groups": ["system:unauthenticated"],
         });
         assert_eq!(Caller::anonymous().user_info(), stranger);
+    }
+
+    #[test]
+    fn everybody_known_is_in_one_more_group() {
+        let table: [(&str, &[&str], &[&str]); 5] = [
+            ("bob", &[], &[KNOWN]),
+            ("bob", &["devs"], &["devs", KNOWN]),
+            ("bob", &[KNOWN, "devs"], &[KNOWN, "devs"]),
+            ("bob", &[UNKNOWN], &[UNKNOWN]),
+            (ANONYMOUS, &["devs"], &["devs"]),
+        ];
+        for (name, groups, expected) in table {
+            let groups: Vec<String> = groups.iter().map(|&it| it.to_owned()).collect();
+            assert_eq!(Caller::authenticated(name, &groups).groups, expected, "{name} {groups:?}");
+        }
     }
 
     #[test]

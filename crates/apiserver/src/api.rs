@@ -1,13 +1,14 @@
 //! The server: what it holds, and the way from a request to its handler.
 
-use std::sync::Arc;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_store::Store;
-use http::header::USER_AGENT;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,7 @@ use crate::authority::{Authority, Mode};
 use crate::body::Body;
 use crate::collect::Collector;
 use crate::definitions::Definitions;
+use crate::identity::{self, Identity};
 use crate::janitor::Janitor;
 use crate::negotiate::{self, Format};
 use crate::query::{Query, decode, duration_millis};
@@ -54,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) admission_webhooks: crate::webhooks::Webhooks,
     /// Calls webhooks.
     pub(crate) webhooks: gantry_webhook::Client,
+    /// Where it listens, once it does.
+    pub(crate) listens: OnceLock<String>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -73,10 +77,16 @@ pub struct Settings {
     pub metrics: Metrics,
     /// The authority that signed the server's certificate, in PEM; namespaces get a copy.
     pub authority: String,
+    /// The authorities whose client certificates are believed, in PEM, for servers behind this one.
+    pub client_authority: String,
     /// Who decides about requests, in this order.
     pub authorization: Vec<Mode>,
     /// The plug-ins of admission that are on.
     pub plugins: crate::plugins::Plugins,
+    /// How callers are known.
+    pub identity: Identity,
+    /// The network services have their addresses in, and how many bits of it are fixed.
+    pub service_network: (Ipv4Addr, u8),
 }
 
 /// One request about a resource, read so far that handlers need not look at headers again.
@@ -115,15 +125,32 @@ impl Ask {
 impl Api {
     /// Answers a request whose body was read.
     pub async fn handle(&self, request: Request<Bytes>, caller: Option<Caller>) -> Response<Body> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let misplaced = identity::misplaces_token(&parts.headers);
+        // It has said what it had to say: nobody further on can keep or show it.
+        parts.headers.remove(AUTHORIZATION);
         let style = style(&parts.headers, parts.uri.query());
         let audit = audit_id(&parts.headers);
         let mut response = match self.dispatch(parts, body, caller, style).await {
             Ok(response) => response,
             Err(refusal) => answer::refusal(&refusal, style),
         };
+        if misplaced {
+            answer::warn(&mut response, &[identity::MISPLACED_TOKEN.to_owned()]);
+        }
         response.headers_mut().insert("audit-id", audit);
         response
+    }
+
+    /// Takes note of where clients reach the server, if that was not known when it started.
+    pub fn listens_at(&self, address: &str) {
+        // Who knew it first knew it.
+        let _ = self.0.listens.set(address.to_owned());
+    }
+
+    /// Where clients reach the server.
+    pub(crate) fn address(&self) -> &str {
+        self.0.listens.get().unwrap_or(&self.0.settings.address)
     }
 
     /// What is served now.

@@ -1,6 +1,5 @@
 //! The start of a server: what it serves, and the objects that are always there.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -20,9 +19,6 @@ use crate::resource::{Builtin, Nature, Resource, Subresource};
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::write::{Ownership, Write};
-
-/// The addresses of services.
-const SERVICE_NETWORK: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -44,10 +40,10 @@ impl Api {
     ) -> Result<Self, StartError> {
         let definitions = Definitions::new(builtin());
         let registry = ArcSwap::from_pointee(definitions.base());
-        let (network, bits) = SERVICE_NETWORK;
         let services = Arc::new(crate::services::Services::of(&store));
         let clock = tasks.clock().clone();
         let agent = "kube-apiserver-admission";
+        let (network, bits) = settings.service_network;
         let api = Self(Arc::new(Inner {
             admission_webhooks: crate::webhooks::Webhooks::default(),
             webhooks: gantry_webhook::Client::new(clock, services, agent),
@@ -64,6 +60,7 @@ impl Api {
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
+            listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
@@ -129,7 +126,7 @@ impl Api {
         self.make("", "services", "default", service).await?;
         let authentication = json!({
             "metadata": { "name": "extension-apiserver-authentication" },
-            "data": { "client-ca-file": self.0.settings.authority },
+            "data": { "client-ca-file": self.0.settings.client_authority },
         });
         self.make("", "configmaps", "kube-system", authentication).await
     }

@@ -35,7 +35,10 @@ pub(crate) fn tree(
     kind: &str,
 ) -> Result<(Value, Vec<String>), Refusal> {
     let unrecognised = |why: &str| {
-        let shown = String::from_utf8_lossy(&body[..body.len().min(1024)]);
+        let shown = match body.is_empty() {
+            true => "<empty>".into(),
+            false => String::from_utf8_lossy(&body[..body.len().min(1024)]),
+        };
         Refusal::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): couldn't get \
              version/kind; json parse error: {why} ({shown})"
@@ -163,7 +166,11 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
                     "{kind} in version \"{version}\" cannot be handled as a {wanted}: {why}",
                 )))
             };
-            if !version.is_empty() && version != expected {
+            let (group, other) = version.split_once('/').unwrap_or(("", &version));
+            // Another kind that is known is understood, and then found to be the wrong one.
+            let known =
+                kind != resource.kind && gantry_builtin::kind_type(group, other, &kind).is_some();
+            if !version.is_empty() && version != expected && !known {
                 let kind = if kind.is_empty() { &resource.kind } else { &kind };
                 let why = format!(
                     "no kind \"{kind}\" is registered for version \"{version}\" in scheme \
@@ -175,7 +182,8 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
             if !kind.is_empty() && kind != resource.kind {
                 let package = if resource.group.is_empty() { "core" } else { &resource.group };
                 let package = package.split('.').next().unwrap_or_default();
-                let (wanted, version) = (&resource.kind, &resource.version);
+                let wanted = &resource.kind;
+                let version = if known { other } else { &resource.version };
                 let why = format!(
                     "converting ({version}.{kind}) to ({package}.{wanted}): unknown conversion"
                 );

@@ -12,7 +12,7 @@ use crate::negotiate::{self, Discovery};
 use crate::query::Query;
 use crate::route::Route;
 use crate::status::Refusal;
-use crate::{discovery, openapi};
+use crate::{discovery, openapi, tokens};
 
 /// Answers a request for a document.
 pub(crate) fn answer(
@@ -34,10 +34,19 @@ pub(crate) fn answer(
         Route::Health { probe, check } => Ok(health(api, probe, check.as_deref(), &query)),
         Route::Version => Ok(answer::document(StatusCode::OK, style, &version(api))),
         Route::Metrics => metrics(api),
+        Route::TokenConfiguration => {
+            negotiate::only(&parts.headers, "application/json")?;
+            Ok(tokens::published("application/json", &tokens::configuration(api)))
+        }
+        Route::TokenKeys => {
+            let kind = "application/jwk-set+json";
+            negotiate::only(&parts.headers, kind)?;
+            Ok(tokens::published(kind, &api.0.settings.identity.key().public_set()))
+        }
         Route::OpenapiIndex => Ok(openapi::index(api)),
         Route::Openapi(path) => openapi::document(api, path, &query),
         Route::CoreVersions => {
-            let legacy = discovery::core_versions(&api.0.settings.address);
+            let legacy = discovery::core_versions(api.address());
             discovered(api, parts, style, true, &legacy)
         }
         Route::Groups => discovered(api, parts, style, false, &discovery::groups(&registry)),

@@ -10,10 +10,12 @@ use crate::write::{Write, meta};
 
 impl Api {
     /// Refuses a role or a binding by which the caller would give away more than they hold, unless
-    /// they have the right to do just that: `escalate` for roles, `bind` for bindings.
+    /// they have the right to do just that: `escalate` for roles, `bind` for bindings. `asked` is the
+    /// name in the path, which a request for a new object has none of.
     pub(crate) fn check_grant(
         &self,
         write: &Write,
+        asked: &str,
         live: Option<&Value>,
         object: &Value,
     ) -> Result<(), Refusal> {
@@ -21,17 +23,22 @@ impl Api {
             return Ok(());
         }
         match write.resource.plural.as_str() {
-            "roles" | "clusterroles" => self.check_role(write, live, object),
+            "roles" | "clusterroles" => self.check_role(write, asked, live, object),
             "rolebindings" | "clusterrolebindings" => self.check_binding(write, live, object),
             _ => Ok(()),
         }
     }
 
-    fn check_role(&self, write: &Write, live: Option<&Value>, role: &Value) -> Result<(), Refusal> {
-        // The name is the one in the path, which a new object has none of.
+    fn check_role(
+        &self,
+        write: &Write,
+        asked: &str,
+        live: Option<&Value>,
+        role: &Value,
+    ) -> Result<(), Refusal> {
         let escalate = Attributes::resource("escalate", GROUP, &write.resource.plural)
             .inside(&write.namespace)
-            .named(&write.name);
+            .named(asked);
         if self.authorize(&write.caller, &escalate).allowed
             || live.is_some_and(|live| frees_only(live, role))
         {

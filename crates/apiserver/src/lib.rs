@@ -11,6 +11,7 @@
 pub mod access;
 pub mod api;
 mod authority;
+mod identity;
 mod impersonation;
 
 pub mod negotiate;
@@ -42,6 +43,7 @@ mod quotas;
 mod reviews;
 mod rules;
 mod scale;
+mod tokens;
 mod views;
 mod webhooks;
 mod write;
@@ -70,4 +72,5 @@ pub use access::Caller;
 pub use api::{Api, Settings};
 pub use authority::Mode;
 pub use body::Body;
+pub use identity::{Certificate, Identity, Strangers};
 pub use plugins::Plugins;

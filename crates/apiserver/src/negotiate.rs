@@ -119,6 +119,16 @@ pub fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
     Err(Refusal::not_routable(&words))
 }
 
+/// Whether a document that has one form only is asked for in that form.
+pub(crate) fn only(headers: &HeaderMap, media: &str) -> Result<(), Refusal> {
+    let elements = accepted(headers);
+    if elements.is_empty() || elements.iter().any(|it| it.media == media || it.media == "*/*") {
+        return Ok(());
+    }
+    let words = format!("406: Not Acceptable\n\nAvailable representations: {media}");
+    Err(Refusal::not_routable(&words))
+}
+
 /// What an element asks for, if it is known.
 fn shape(element: &Element<'_>) -> Option<Shape> {
     let version = match element.parameter("v") {

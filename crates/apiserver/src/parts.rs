@@ -40,6 +40,7 @@ impl Api {
             ("scale", _) => self.scale(verb, ask).await,
             ("binding", Verb::Create) => self.bind(ask).await,
             ("eviction", Verb::Create) => self.evict(ask).await,
+            ("token", Verb::Create) => self.request_token(&ask).await,
             (_, _) if streams => {
                 if base != "log" {
                     self.review_connection(&ask).await?;
@@ -138,7 +139,7 @@ impl Api {
         let entry = self.find(&ask)?;
         let pod = ask.resource.tree(&entry);
         let wish = &eviction["deleteOptions"];
-        let options = DeleteOptions {
+        let mut options = DeleteOptions {
             grace: wish["gracePeriodSeconds"].as_i64(),
             uid: wish["preconditions"]["uid"].as_str().map(str::to_owned),
             revision: wish["preconditions"]["resourceVersion"].as_str().map(str::to_owned),
@@ -152,6 +153,9 @@ impl Api {
             || pod["metadata"]["deletionTimestamp"].is_string();
         if !free {
             self.spend_budget(&ask, &pod, options.dry_run).await?;
+        }
+        if !options.dry_run {
+            self.mark_evicted(&ask, &mut options).await?;
         }
         let (namespace, name) = (&ask.target.namespace, &ask.target.name);
         // The eviction was reviewed, not the end of the pod.
@@ -168,6 +172,45 @@ impl Api {
         let mut response = answer::document(StatusCode::CREATED, ask.style, &created());
         answer::warn(&mut response, &removal.warnings);
         Ok(response)
+    }
+
+    /// Says in a pod's status why it will go. What the eviction was conditional on is so before, and
+    /// the revision that is deleted after it is the marked one.
+    async fn mark_evicted(&self, ask: &Ask, options: &mut DeleteOptions) -> Result<(), Refusal> {
+        let mut write = Write::of(ask, &WriteOptions::default());
+        // Like a binding, it was reviewed as what was sent.
+        write.part = Part::Binding;
+        let now = write.stamp();
+        let marked = self
+            .modify(&mut write, |_, _, live| {
+                let conflict = |what: &str, wanted: &str, known: &str, how: &str| {
+                    Refusal::conflict("", "Pod", meta(live, "name"), &format!(
+                        "the {what} in the precondition ({wanted}) does not match the {what} in \
+                         record ({known}). The object might have been {how}"
+                    ))
+                };
+                let known = meta(live, "uid");
+                if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != known) {
+                    return Err(conflict("UID", uid, known, "deleted and then recreated"));
+                }
+                let known = meta(live, "resourceVersion");
+                if let Some(revision) = options.revision.as_deref().filter(|it| *it != known) {
+                    return Err(conflict("ResourceVersion", revision, known, "modified"));
+                }
+                let mut pod = live.clone();
+                let condition = json!({
+                    "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
+                    "lastTransitionTime": now, "reason": "EvictionByEvictionAPI",
+                    "message": "Eviction API: evicting",
+                });
+                set_condition(&mut pod, condition);
+                Ok(Changed::to(pod))
+            })
+            .await?;
+        if let (Some(revision), Written::Stored(entry)) = (&mut options.revision, &marked) {
+            *revision = entry.revision.get().to_string();
+        }
+        Ok(())
     }
 
     /// `…/scale`: how many there are and should be.

@@ -3,6 +3,7 @@
 mod access;
 
 use gantry_rbac::Rule;
+use gantry_token::Fault;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use crate::answer;
 use crate::api::{Api, Ask};
 use crate::body::Body;
 use crate::decode;
+use crate::identity::Vouched;
 use crate::query::WriteOptions;
 use crate::status::Refusal;
 use crate::write::{Write, seconds, settle_namespace};
@@ -46,7 +48,7 @@ impl Api {
                 review
             }
             "tokenreviews" => {
-                review["status"] = json!({ "user": {}, "error": "[invalid bearer token]" });
+                review["status"] = self.review_token(&review)?;
                 review
             }
             "selfsubjectaccessreviews" => self.review_access(ask, Review::Own, review)?,
@@ -56,6 +58,33 @@ impl Api {
             _ => return Ok(None),
         };
         Ok(Some(answer::document(StatusCode::CREATED, ask.style, &review)))
+    }
+
+    /// Whose token is this, and is it good for these?
+    fn review_token(&self, review: &Value) -> Result<Value, Refusal> {
+        let token = review["spec"]["token"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            let words = "token is required for TokenReview in authentication";
+            return Err(Refusal::bad_request(words));
+        }
+        let asked = review["spec"]["audiences"].as_array().into_iter().flatten();
+        let mut asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
+        if asked.is_empty() {
+            asked = self.0.settings.identity.audiences();
+        }
+        Ok(match self.vouch(token, &asked) {
+            Ok(Vouched { caller, audiences }) => json!({
+                "authenticated": true, "user": caller.user_info(), "audiences": audiences,
+            }),
+            // Two have looked at it on the real server, and one of them knows no token but its own.
+            Err(fault) if fault == Fault::Foreign => {
+                json!({ "user": {}, "error": fault.to_string() })
+            }
+            Err(fault) => {
+                let words = format!("[{}, {fault}]", Fault::Foreign);
+                json!({ "user": {}, "error": words })
+            }
+        })
     }
 
     /// May they?

@@ -18,6 +18,10 @@ pub enum Route {
     Version,
     /// `/metrics`.
     Metrics,
+    /// `/.well-known/openid-configuration`: how tokens are checked.
+    TokenConfiguration,
+    /// `/openid/v1/jwks`: the key by which they are.
+    TokenKeys,
     /// `/openapi/v2`.
     OpenapiV2,
     /// `/openapi/v3`.
@@ -81,6 +85,8 @@ pub fn route(path: &str) -> Route {
             probe: (*probe).to_owned(),
             check: rest.first().map(|&check| check.to_owned()),
         },
+        [".well-known", "openid-configuration"] => Route::TokenConfiguration,
+        ["openid", "v1", "jwks"] => Route::TokenKeys,
         ["openapi", "v2"] => Route::OpenapiV2,
         ["openapi", "v3"] => Route::OpenapiIndex,
         ["openapi", "v3", rest @ ..] => Route::Openapi(rest.join("/")),

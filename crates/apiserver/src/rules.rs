@@ -26,6 +26,8 @@ pub(crate) enum Part {
     Resize,
     /// The node of a pod. It is written by the server after it checked the pod.
     Binding,
+    /// A token of a service account, which is stored nowhere.
+    Token,
 }
 
 impl Part {
@@ -38,6 +40,7 @@ impl Part {
             "ephemeralcontainers" => Self::EphemeralContainers,
             "resize" => Self::Resize,
             "binding" => Self::Binding,
+            "token" => Self::Token,
             _ => Self::Whole,
         }
     }
@@ -53,6 +56,7 @@ impl Part {
             Self::EphemeralContainers => "ephemeralcontainers",
             Self::Resize => "resize",
             Self::Binding => "binding",
+            Self::Token => "token",
         }
     }
 
@@ -66,7 +70,7 @@ impl Part {
             Self::Approval => behaviour::Part::Approval,
             Self::EphemeralContainers => behaviour::Part::EphemeralContainers,
             Self::Resize => behaviour::Part::Resize,
-            Self::Binding => return None,
+            Self::Binding | Self::Token => return None,
         })
     }
 }
@@ -370,7 +374,8 @@ impl Resource {
             | Part::Approval
             | Part::EphemeralContainers
             | Part::Resize
-            | Part::Binding => &NOTHING,
+            | Part::Binding
+            | Part::Token => &NOTHING,
         }
     }
 }
@@ -440,7 +445,8 @@ impl Custom {
             | Part::Approval
             | Part::EphemeralContainers
             | Part::Resize
-            | Part::Binding => gantry_schema::validate(&self.schema, object, old),
+            | Part::Binding
+            | Part::Token => gantry_schema::validate(&self.schema, object, old),
         });
         self.rules.ask_after(&self.schema, object, old, faults)
     }

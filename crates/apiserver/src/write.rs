@@ -127,12 +127,13 @@ impl Api {
         if write.ownership == Ownership::ByChange {
             self.own_new(write, &mut object).await?;
         }
+        let asked = write.name.clone();
         if write.name.is_empty() {
             meta(&object, "name").clone_into(&mut write.name);
         }
         self.mutate_write(write, None, &mut object).await?;
         settle_namespace(write, &mut object)?;
-        self.check_grant(write, None, &object)?;
+        self.check_grant(write, &asked, None, &object)?;
         if !meta(&object, "resourceVersion").is_empty() {
             let words = "resourceVersion should not be set on objects to be created";
             return Err(Refusal::failure(words));
@@ -300,7 +301,7 @@ impl Api {
             // Said also when the change is refused.
             write.warnings.extend(warnings);
             self.mutate_write(write, Some(&live), &mut new).await?;
-            self.check_grant(write, Some(&live), &new)?;
+            self.check_grant(write, &write.name, Some(&live), &new)?;
             // A caller who named a revision that is now overtaken is refused here the next time
             // round; a patch that named none has taken over the one it was applied to.
             check_revision(write, &live, &new)?;

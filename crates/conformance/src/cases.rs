@@ -26,6 +26,7 @@ mod strategic_merge;
 mod access;
 mod grants;
 mod reviews;
+mod tokens;
 
 mod controllers;
 
@@ -55,7 +56,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 37] = [
+pub const TOPICS: [Topic; 38] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -76,6 +77,7 @@ pub const TOPICS: [Topic; 37] = [
     ("access", access::CASES),
     ("reviews", reviews::CASES),
     ("grants", grants::CASES),
+    ("tokens", tokens::CASES),
     ("definitions", definitions::CASES),
     ("custom objects", custom_objects::CASES),
     ("custom validation", custom_validation::CASES),

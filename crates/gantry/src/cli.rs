@@ -3,6 +3,7 @@
 mod apiserver;
 mod check;
 mod crds;
+mod user;
 
 use std::ffi::OsString;
 use std::io;
@@ -24,6 +25,7 @@ Examples:
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
   gantry apiserver                        run a Kubernetes-compatible API server
+  gantry user add bob --group devs        give somebody a kubeconfig of their own
   gantry completions bash > /etc/bash_completion.d/gantry
 
 Exit codes:
@@ -48,6 +50,7 @@ enum Command {
     Apiserver(apiserver::Arguments),
     Check(check::Arguments),
     Crds(crds::Arguments),
+    User(user::Arguments),
     Completions(Completions),
     Version(Version),
 }
@@ -132,6 +135,7 @@ fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
         Command::Apiserver(arguments) => apiserver::run(arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
+        Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut self::command(), "gantry", &mut script);

@@ -71,6 +71,17 @@ impl From<GlobalFlags> for Settings {
     }
 }
 
+/// Where a server keeps its data: where it is told to, or where programs of this user do.
+///
+/// # Errors
+/// Nothing is said, and neither `XDG_DATA_HOME` nor `HOME` is set.
+pub fn data_dir(said: Option<&Path>) -> anyhow::Result<PathBuf> {
+    match said {
+        Some(directory) => Ok(directory.to_owned()),
+        None => Ok(data_home()?.join("gantry/apiserver")),
+    }
+}
+
 /// Where programs of this user keep their data.
 ///
 /// # Errors

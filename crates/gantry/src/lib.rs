@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod endpoint;
 pub mod output;
 pub mod server;
 pub mod version;

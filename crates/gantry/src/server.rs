@@ -1,22 +1,25 @@
 //! Wires the API server: a store, the service on it, and a door with TLS.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use gantry_apiserver::{Api, Body, Caller, Mode, Settings};
+use gantry_apiserver::{Api, Body, Caller, Certificate, Mode, Settings, Strangers};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::Tasks;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
-use gantry_serve::pki::Pki;
+use gantry_serve::pki::{Identity, Pki};
 use gantry_serve::tls::{ClientAuthority, ServerCertificate};
 use gantry_serve::{Door, Options, Peer, counters::Counters};
 use gantry_store::{Durability, OnDamage, OpenError, Recovery, Store};
+use gantry_token::{Key, StaticTokens};
 use http::{Request, Response};
 use hyper::body::Incoming;
+
+use crate::endpoint::Endpoint;
 
 /// What a server is to be.
 #[derive(Clone, Debug)]
@@ -33,6 +36,18 @@ pub struct Plan {
     pub damage: OnDamage,
     /// Who decides about requests, in this order.
     pub authorization: Vec<Mode>,
+    /// Tokens that stand for somebody.
+    pub tokens: StaticTokens,
+    /// More authorities whose client certificates are believed, in PEM.
+    pub client_authority: Option<String>,
+    /// What the server shows instead of its own certificate.
+    pub certificate: Option<Identity>,
+    /// Who signs the tokens of service accounts.
+    pub issuer: String,
+    /// What becomes of requests that show nothing.
+    pub strangers: Strangers,
+    /// The network services have their addresses in, and how many bits of it are fixed.
+    pub service_network: (Ipv4Addr, u8),
     /// The version of this program.
     pub version: &'static str,
     /// The plug-ins of admission that are on.
@@ -75,22 +90,42 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let opening = tokio::task::spawn_blocking(move || Store::open(&options));
     let opened = opening.await.context("the store's opening ended early")?;
     let (store, recovery) = opened.map_err(unopened)?;
+    // Who reaches the server must believe in what it shows.
+    let shown = plan.certificate.as_ref().unwrap_or_else(|| pki.server());
+    let authority = match &plan.certificate {
+        Some(other) => format!("{}{}", pki.authority(), other.certificate),
+        None => pki.authority().to_owned(),
+    };
+    let believed = format!("{}{}", pki.authority(), plan.client_authority.unwrap_or_default());
     let settings = Settings {
         address: plan.address.to_string(),
         version: plan.version.to_owned(),
         metrics,
-        authority: pki.authority().to_owned(),
+        authority: authority.clone(),
+        client_authority: believed.clone(),
         authorization: plan.authorization,
         plugins: plan.plugins,
+        identity: gantry_apiserver::Identity::new(
+            Key::from_pem(pki.signing_key())?,
+            plan.issuer,
+            plan.tokens,
+            plan.strangers,
+        ),
+        service_network: plan.service_network,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
-    let certificate = ServerCertificate::new(pki.server())?;
-    let clients = Some(ClientAuthority::new(pki.authority())?);
+    let certificate = ServerCertificate::new(shown)?;
+    let clients = Some(ClientAuthority::new(&believed)?);
     let door = Door::Tls { certificate, clients };
     let service = service(api.clone(), clock, counters.clone());
     let options = Options::new(plan.address, door);
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
-    let kubeconfig = kubeconfig(address, &pki);
+    api.listens_at(&address.to_string());
+    let endpoint = Endpoint { server: url(address), authority };
+    endpoint.write(&plan.directory)?;
+    let names = gantry_serve::kubeconfig::Names::default();
+    let Endpoint { server, authority } = &endpoint;
+    let kubeconfig = gantry_serve::kubeconfig::kubeconfig(server, authority, pki.admin(), &names);
     Ok(Running { api, store, address, recovery, kubeconfig })
 }
 
@@ -111,11 +146,10 @@ fn unopened(error: OpenError) -> anyhow::Error {
     anyhow::Error::new(error).context(remedy)
 }
 
-fn kubeconfig(address: SocketAddr, pki: &Pki) -> String {
+/// Where this machine reaches a server that listens there.
+fn url(address: SocketAddr) -> String {
     let host = if address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { host(address) };
-    let url = format!("https://{host}:{}", address.port());
-    let names = gantry_serve::kubeconfig::Names::default();
-    gantry_serve::kubeconfig::kubeconfig(&url, pki.authority(), pki.admin(), &names)
+    format!("https://{host}:{}", address.port())
 }
 
 fn host(address: SocketAddr) -> String {
@@ -161,21 +195,20 @@ async fn answer(api: Api, request: Request<RequestBody>, peer: Arc<Peer>) -> Res
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
-    let caller = caller(&parts, &peer);
+    let caller = api.authenticate(&parts.headers, certificate(&peer));
     api.handle(Request::from_parts(parts, body), caller).await
 }
 
-/// Who asks; `None` for someone who showed something that is not believed.
-fn caller(parts: &http::request::Parts, peer: &Peer) -> Option<Caller> {
-    if peer.presented_unverified || parts.headers.contains_key(http::header::AUTHORIZATION) {
-        return None;
-    }
-    Some(match &peer.certificate {
+/// What a connection showed.
+fn certificate(peer: &Peer) -> Certificate {
+    match &peer.certificate {
         Some(subject) => {
-            Caller::certified(&subject.common_name, &subject.organizations, &subject.sha256_hex)
+            let groups = &subject.organizations;
+            Certificate::Of(Caller::certified(&subject.common_name, groups, &subject.sha256_hex))
         }
-        None => Caller::anonymous(),
-    })
+        None if peer.presented_unverified => Certificate::Refused,
+        None => Certificate::Absent,
+    }
 }
 
 /// What a request counts as.

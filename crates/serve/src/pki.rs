@@ -27,8 +27,10 @@ use crate::peer::{self, Facts};
 use crate::tls::{self, ClientAuthority, TlsError};
 
 mod authority;
+mod register;
 
 use authority::{Authority, Leaf};
+pub use register::{Record, Register};
 
 /// What the authority calls itself.
 const AUTHORITY: &str = "gantry-ca";
@@ -379,6 +381,24 @@ pub enum PkiError {
         path.display()
     )]
     SigningKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No server has made keys here.
+    #[error(
+        "cannot find a certificate authority in {}: start the server with this data directory once, \
+         or name the directory it uses with --data-dir", path.display()
+    )]
+    NoAuthority {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The list of users is there and cannot be read.
+    #[error(
+        "cannot read the list of users in {}: restore the file, or delete it; certificates are \
+         believed whether they are listed or not", path.display()
+    )]
+    Register {
         /// The file.
         path: PathBuf,
     },

@@ -76,6 +76,7 @@ fn texts_lose_their_accidents_only() {
             "patch: Invalid value: {document}: no such field \"b\"",
         ),
         ("a volume", "kube-api-access-x7k2q".to_owned(), "kube-api-access-{generated}"),
+        ("a token", "Bearer eyJhbGciOiJ9.eyJhdWQi.c_2-x".to_owned(), "Bearer {token}"),
         ("a number", "must have at most 5 items".to_owned(), "must have at most 5 items"),
     ];
     for (why, text, expected) in table {

@@ -35,6 +35,9 @@ static UID: LazyLock<Regex> =
 static TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\b(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"));
 static HASH: LazyLock<Regex> = LazyLock::new(|| pattern(r"\bhash=[0-9A-Fa-f]+"));
+/// A token, or what somebody made of one.
+static TOKEN: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.=!-]+"));
 /// The volume with a pod's token, named by the server.
 static TOKEN_VOLUME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"\bkube-api-access-[a-z0-9]{5}\b"));
@@ -157,6 +160,7 @@ impl Words {
                 (name.replace(&self.place, "{place}"), called.replace(&self.place, "{place}"));
             text = text.replace(&name, &called);
         }
+        let text = TOKEN.replace_all(&text, "{token}");
         let text = UID.replace_all(&text, |found: &Captures<'_>| {
             let next = self.uids.len() + 1;
             let number = *self.uids.entry(found[0].to_owned()).or_insert(next);

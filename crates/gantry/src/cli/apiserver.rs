@@ -1,16 +1,19 @@
 //! `gantry apiserver`: the embedded API server alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gantry_apiserver::{Mode, Plugins};
+use gantry_apiserver::{Mode, Plugins, Strangers};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::{self, Signals};
 use gantry_process::tasks::{self, Tasks};
+use gantry_serve::pki::Identity;
+use gantry_serve::tls::{ClientAuthority, ServerCertificate};
 use gantry_store::{OnDamage, Recovery};
+use gantry_token::StaticTokens;
 use tokio_util::sync::CancellationToken;
 
 use super::End;
@@ -58,6 +61,40 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
+    /// A file with tokens and whom they stand for, in lines of token,user,uid,"group,group".
+    ///
+    /// Only its owner may read it. It is read once, when the server starts.
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
+
+    /// Another authority whose client certificates are believed, beside the server's own.
+    ///
+    /// The file holds one or more certificates in PEM.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+
+    /// The certificate to show instead of the server's own, in PEM, with those that vouch for it.
+    ///
+    /// The last of them should be the authority's: kubeconfigs that are written believe in the file.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+
+    /// The key of the certificate to show, in PEM. Only its owner may read it.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+
+    /// Who signs the tokens of service accounts; also whom they are meant for.
+    #[arg(long, value_name = "URL", default_value = ISSUER, value_parser = issuer)]
+    service_account_issuer: String,
+
+    /// The network services have their addresses in.
+    #[arg(long, value_name = "CIDR", default_value = "10.96.0.0/16", value_parser = network)]
+    service_cluster_ip_range: (Ipv4Addr, u8),
+
+    /// Whether callers who show nothing may ask at all; they learn health and version.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    anonymous_auth: bool,
+
     /// Who decides about requests, in this order.
     ///
     /// The first that allows one is asked no further. Members of system:masters may do everything.
@@ -91,6 +128,9 @@ enum Authorization {
     #[value(name = "AlwaysDeny")]
     AlwaysDeny,
 }
+
+/// Who signs tokens if nothing else is said: the server's name inside a cluster.
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// How long requests may take to finish when the server is told to stop.
 const GRACE: Duration = Duration::from_secs(15);
@@ -177,6 +217,13 @@ fn plan(
         bind_address,
         names,
         kubeconfig,
+        token_auth_file,
+        client_ca_file,
+        tls_cert_file,
+        tls_private_key_file,
+        service_account_issuer,
+        service_cluster_ip_range,
+        anonymous_auth,
         authorization_mode,
         enable_admission_plugins,
         disable_admission_plugins,
@@ -184,11 +231,12 @@ fn plan(
     } = arguments;
     let plugins = Plugins::choose(&enable_admission_plugins, &disable_admission_plugins)?;
     let directory = match (data_dir, scratch) {
-        (Some(directory), _) => directory,
         (None, Some(scratch)) => scratch.path().to_owned(),
-        (None, None) => config::data_home()?.join("gantry/apiserver"),
+        (said, _) => config::data_dir(said.as_deref())?,
     };
     let mut names = names;
+    let (network, _) = service_cluster_ip_range;
+    names.push(Ipv4Addr::from(u32::from(network) + 1).to_string());
     if !bind_address.is_unspecified() && !bind_address.is_loopback() {
         names.push(bind_address.to_string());
     }
@@ -201,6 +249,18 @@ fn plan(
         damage: if repair { OnDamage::Repair } else { OnDamage::Refuse },
         authorization: modes(&authorization_mode)?,
         plugins,
+        tokens: token_auth_file.as_deref().map(tokens).transpose()?.unwrap_or_default(),
+        client_authority: client_ca_file.as_deref().map(authorities).transpose()?,
+        certificate: match (tls_cert_file, tls_private_key_file) {
+            (Some(certificate), Some(key)) => Some(certificate_of(&certificate, &key)?),
+            _ => None,
+        },
+        issuer: service_account_issuer,
+        strangers: match anonymous_auth {
+            true => Strangers::Anonymous,
+            false => Strangers::Refused,
+        },
+        service_network: service_cluster_ip_range,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))
@@ -219,6 +279,66 @@ fn modes(named: &[Authorization]) -> anyhow::Result<Vec<Mode>> {
         modes.push(mode);
     }
     Ok(modes)
+}
+
+/// The tokens of a file.
+fn tokens(path: &Path) -> anyhow::Result<StaticTokens> {
+    let text = read_secret("--token-auth-file", path)?;
+    StaticTokens::read(&text)
+        .with_context(|| format!("cannot use --token-auth-file {}", path.display()))
+}
+
+/// More authorities, in PEM.
+fn authorities(path: &Path) -> anyhow::Result<String> {
+    let named = || format!("cannot use --client-ca-file {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?;
+    ClientAuthority::new(&text).with_context(named)?;
+    Ok(text)
+}
+
+/// A certificate and its key.
+fn certificate_of(certificate: &Path, key: &Path) -> anyhow::Result<Identity> {
+    let named = || {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!("cannot use --tls-cert-file {certificate} with --tls-private-key-file {key}")
+    };
+    let text = std::fs::read_to_string(certificate)
+        .with_context(|| format!("cannot use --tls-cert-file {}", certificate.display()))?;
+    let key = read_secret("--tls-private-key-file", key)?;
+    let identity = Identity { certificate: text, key };
+    ServerCertificate::new(&identity).with_context(named)?;
+    Ok(identity)
+}
+
+/// A file that only its owner may read, behind whatever links lead to it.
+fn read_secret(flag: &str, path: &Path) -> anyhow::Result<String> {
+    let named = || format!("cannot use {flag} {}", path.display());
+    let path = path.canonicalize().with_context(named)?;
+    let bytes = gantry_serve::files::read_private(&path).with_context(named)?;
+    String::from_utf8(bytes.unwrap_or_default()).with_context(named)
+}
+
+/// An issuer of tokens: others look for its documents below it.
+fn issuer(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").ok_or("it must begin with https://")?;
+    let odd = |it: char| it.is_whitespace() || it.is_control() || matches!(it, '?' | '#' | '@');
+    if rest.is_empty() || rest.starts_with('/') || rest.contains(odd) {
+        return Err("write https://HOST, with a path if need be, and no query".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A network of version 4 with room for services and not much more.
+fn network(text: &str) -> Result<(Ipv4Addr, u8), String> {
+    let wanted = "write an IPv4 network such as 10.96.0.0/16";
+    let (address, bits) = text.split_once('/').ok_or(wanted)?;
+    let address: Ipv4Addr = address.parse().map_err(|_| wanted)?;
+    let bits: u8 = bits.parse().map_err(|_| wanted)?;
+    if !(12..=29).contains(&bits) {
+        return Err("the number after the slash must be from 12 to 29".to_owned());
+    }
+    let mask = u32::MAX << (32 - u32::from(bits));
+    Ok((Ipv4Addr::from(u32::from(address) & mask), bits))
 }
 
 fn report_recovery(recovery: &Recovery, output: &mut Output) {
@@ -244,5 +364,47 @@ fn report_recovery(recovery: &Recovery, output: &mut Output) {
         }
         let resumed = repaired.resumed.get();
         output.warning(format_args!("the store goes on from revision {resumed}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_for_services() {
+        let table = [
+            ("10.96.0.0/16", Some((Ipv4Addr::new(10, 96, 0, 0), 16))),
+            ("10.1.2.3/24", Some((Ipv4Addr::new(10, 1, 2, 0), 24))),
+            ("10.0.0.0/29", Some((Ipv4Addr::new(10, 0, 0, 0), 29))),
+            ("10.0.0.0/30", None),
+            ("10.0.0.0/11", None),
+            ("10.0.0.0", None),
+            ("fd00::/112", None),
+            ("10.0.0/16", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(network(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn issuers_of_tokens() {
+        for text in [ISSUER, "https://example.com/gantry", "https://10.0.0.1:6443"] {
+            assert_eq!(issuer(text), Ok(text.to_owned()));
+        }
+        for text in [
+            "",
+            "gantry",
+            "http://a",
+            "https://",
+            "https:///a",
+            "https://a?b",
+            "https://a#b",
+            "https://a b",
+        ] {
+            assert!(issuer(text).is_err(), "{text}");
+        }
     }
 }

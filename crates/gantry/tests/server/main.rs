@@ -10,6 +10,7 @@ mod damage;
 mod expiry;
 mod full_disk;
 mod hostile;
+mod identity;
 mod slow_watchers;
 mod stop;
 

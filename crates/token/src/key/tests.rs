@@ -1,0 +1,183 @@
+use aws_lc_rs::encoding::AsDer as _;
+use proptest::prelude::*;
+
+use super::*;
+use crate::claims::{Account, Reference};
+
+const ISSUER: &str = "https://issuer";
+
+/// A new key, which no other test has.
+fn key() -> Key {
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    let der = pair.to_pkcs8v1().unwrap();
+    let text = STANDARD.encode(der.as_ref());
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n");
+    Key::from_pem(&pem).unwrap()
+}
+
+fn claims() -> Claims {
+    Claims {
+        audiences: vec!["a".to_owned()],
+        expires: 20,
+        issued: 10,
+        issuer: ISSUER.to_owned(),
+        id: "j".to_owned(),
+        account: Account {
+            namespace: "n".to_owned(),
+            serviceaccount: Reference { name: "s".to_owned(), uid: "u".to_owned() },
+            ..Account::default()
+        },
+        not_before: 10,
+        subject: "system:serviceaccount:n:s".to_owned(),
+    }
+}
+
+fn part(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(text)
+}
+
+#[test]
+fn what_was_signed_is_read_back() {
+    let key = key();
+    let token = key.sign(&claims()).unwrap();
+    assert_eq!(key.read(&token, ISSUER), Ok(claims()));
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+    let expected = r#"{"aud":["a"],"exp":20,"iat":10,"iss":"https://issuer","jti":"j","kubernetes.io":{"namespace":"n","serviceaccount":{"name":"s","uid":"u"}},"nbf":10,"sub":"system:serviceaccount:n:s"}"#;
+    assert_eq!(String::from_utf8(claims).unwrap(), expected);
+}
+
+#[test]
+fn a_key_is_named_by_its_public_half() {
+    let key = key();
+    let described = key.pair.public_key().as_der().unwrap();
+    assert_eq!(
+        key.id(),
+        URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, described.as_ref()))
+    );
+    let set = key.public_set();
+    let half = |name: &str| URL_SAFE_NO_PAD.decode(set["keys"][0][name].as_str().unwrap()).unwrap();
+    let point = [vec![4], half("x"), half("y")].concat();
+    assert_eq!(point, key.pair.public_key().as_ref());
+    assert_eq!(
+        (&set["keys"][0]["alg"], &set["keys"][0]["kid"]),
+        (&json!("ES256"), &json!(key.id()))
+    );
+    assert!(!format!("{key:?}").contains("PRIVATE"));
+}
+
+#[test]
+fn only_a_p256_key_signs() {
+    let begin = "-----BEGIN PRIVATE KEY-----";
+    for text in ["", begin, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", "x"] {
+        assert_eq!(Key::from_pem(text).unwrap_err(), KeyError, "{text}");
+    }
+}
+
+#[test]
+fn forgeries_are_refused() {
+    let (key, other) = (key(), key());
+    let token = key.sign(&claims()).unwrap();
+    let [header, body, signature] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
+    let id = key.id();
+    let head = |text: String| format!("{}.{body}.{signature}", part(&text));
+    let admin =
+        part(&serde_json::to_string(&Claims { subject: "admin".into(), ..claims() }).unwrap());
+    let elsewhere = Claims { issuer: "other".to_owned(), ..claims() };
+    // The signature of an empty message by a key of nothing: r and s are zero.
+    let zero = URL_SAFE_NO_PAD.encode([0; 64]);
+    let deep = format!(r#"{{"iss":"{ISSUER}","x":{}"#, "[".repeat(100_000));
+    let twice = format!(r#"{{"iss":"other","iss":"{ISSUER}"}}"#);
+    let table = [
+        ("no algorithm", head(r#"{"alg":"none"}"#.into()), Fault::Signature),
+        (
+            "no algorithm and no signature",
+            format!("{}.{body}.", part(r#"{"alg":"none"}"#)),
+            Fault::Signature,
+        ),
+        ("no algorithm in capitals", head(r#"{"alg":"NONE"}"#.into()), Fault::Signature),
+        ("a shared secret", head(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#)), Fault::Signature),
+        ("another curve", head(format!(r#"{{"alg":"ES384","kid":"{id}"}}"#)), Fault::Signature),
+        ("an empty header", head("{}".into()), Fault::Signature),
+        ("another header", head(r#"{"alg":"ES256"}"#.into()), Fault::Signature),
+        (
+            "something critical",
+            head(format!(r#"{{"alg":"ES256","kid":"{id}","crit":["b64"],"b64":false}}"#)),
+            Fault::Signature,
+        ),
+        (
+            "a key of the token's own",
+            head(r#"{"alg":"ES256","jwk":{"kty":"EC"}}"#.into()),
+            Fault::Signature,
+        ),
+        ("another key's name", head(r#"{"alg":"ES256","kid":"x"}"#.into()), Fault::UnknownKey),
+        ("another key", other.sign(&claims()).unwrap(), Fault::UnknownKey),
+        ("a header that is a list", head("[]".into()), Fault::Foreign),
+        ("a header that is no text", head("\u{0}".into()), Fault::Foreign),
+        ("other claims", format!("{header}.{admin}.{signature}"), Fault::Signature),
+        ("another issuer", key.sign(&elsewhere).unwrap(), Fault::Foreign),
+        ("zeros", format!("{header}.{body}.{zero}"), Fault::Signature),
+        ("half a signature", format!("{header}.{body}.{}", &signature[..40]), Fault::Signature),
+        ("no signature", format!("{header}.{body}."), Fault::Signature),
+        ("two parts", format!("{header}.{body}"), Fault::Foreign),
+        ("four parts", format!("{token}.x"), Fault::Foreign),
+        ("encrypted", format!("{token}.x.y"), Fault::Foreign),
+        ("padding", format!("{header}.{body}.{signature}=="), Fault::Foreign),
+        ("another alphabet", format!("{header}.{body}.++//"), Fault::Foreign),
+        ("a line break", format!("{header}.{body}.{signature}\n"), Fault::Foreign),
+        ("nested deeply", format!("{header}.{}.{signature}", part(&deep)), Fault::Foreign),
+        ("two issuers", format!("{header}.{}.{signature}", part(&twice)), Fault::Foreign),
+        ("dots", "..".to_owned(), Fault::Foreign),
+        ("nothing", String::new(), Fault::Foreign),
+        ("a megabyte", "a".repeat(1 << 20), Fault::Foreign),
+    ];
+    for (why, token, expected) in table {
+        assert_eq!(key.read(&token, ISSUER), Err(expected), "{why}");
+    }
+}
+
+/// A token with any header, signed by the key all the same.
+fn headed(key: &Key, header: &Value) -> String {
+    let claims = part(&serde_json::to_string(&claims()).unwrap());
+    let signed = format!("{}.{claims}", part(&header.to_string()));
+    let signature = key.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+#[test]
+fn a_token_does_not_choose_how_it_is_checked() {
+    let key = key();
+    let id = key.id();
+    let table = [
+        ("as it is made", json!({ "alg": "ES256", "kid": id }), Ok(claims())),
+        ("without the key's name", json!({ "alg": "ES256" }), Ok(claims())),
+        ("with more said", json!({ "alg": "ES256", "typ": "JWT" }), Ok(claims())),
+        ("none", json!({ "alg": "none", "kid": id }), Err(Fault::Signature)),
+        ("in small letters", json!({ "alg": "es256", "kid": id }), Err(Fault::Signature)),
+        ("a shared secret", json!({ "alg": "HS256", "kid": id }), Err(Fault::Signature)),
+        ("nothing said", json!({ "kid": id }), Err(Fault::Signature)),
+        ("critical", json!({ "alg": "ES256", "crit": [] }), Err(Fault::Signature)),
+        ("another key", json!({ "alg": "ES256", "kid": "x" }), Err(Fault::UnknownKey)),
+        ("no word", json!({ "alg": 7 }), Err(Fault::Foreign)),
+    ];
+    for (why, header, expected) in table {
+        assert_eq!(key.read(&headed(&key, &header), ISSUER), expected, "{why}");
+    }
+}
+
+proptest! {
+    /// A token in which anything was changed is not believed.
+    #[test]
+    fn no_changed_token_is_believed(place in any::<prop::sample::Index>(), letter in "[A-Za-z0-9_.-]") {
+        let key = key();
+        let token = key.sign(&claims()).unwrap();
+        let place = place.index(token.len());
+        let changed = format!("{}{letter}{}", &token[..place], &token[place + 1..]);
+        prop_assert_eq!(key.read(&changed, ISSUER).is_ok(), changed == token);
+    }
+
+    /// No text is too odd to be refused.
+    #[test]
+    fn no_text_is_believed(text in ".{0,80}") {
+        prop_assert!(key().read(&text, ISSUER).is_err());
+    }
+}
