@@ -3,11 +3,12 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Mode, Settings};
+use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
 use gantry_fuzz::{kinds, tree};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, Tasks};
+use gantry_token::{Key, StaticTokens};
 use gantry_store::{Durability, Options, Store};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
@@ -209,13 +210,10 @@ fuzz_target!(|data: &[u8]| {
         let stop = CancellationToken::new();
         let jitter = fastrand::Rng::with_seed(1);
         let mut tasks = Tasks::new(Clock::system(), counters, jitter, &stop);
-        let settings = Settings {
-            address: "127.0.0.1:6443".to_owned(),
-            version: "0".to_owned(),
-            metrics,
-            authority: String::new(),
-            authorization: vec![Mode::Rbac],
-        };
+        let key = Key::generate().expect("there is chance");
+        let (issuer, tokens) = ("https://issuer".to_owned(), StaticTokens::default());
+        let identity = Identity::new(key, issuer, tokens, Strangers::Anonymous);
+        let settings = Settings::new(identity, metrics);
         let api = Api::start(store, settings, &mut tasks).await.expect("it can start");
         for ask in asks {
             send(&api, ask).await;

@@ -89,6 +89,25 @@ pub struct Settings {
     pub service_network: (Ipv4Addr, u8),
 }
 
+impl Settings {
+    /// A server on this machine as kube-apiserver would be without flags, which knows callers by
+    /// `identity`.
+    #[must_use]
+    pub fn new(identity: Identity, metrics: Metrics) -> Self {
+        Self {
+            address: "127.0.0.1:6443".to_owned(),
+            version: String::new(),
+            metrics,
+            authority: String::new(),
+            client_authority: String::new(),
+            authorization: vec![Mode::Rbac],
+            plugins: crate::plugins::Plugins::default(),
+            identity,
+            service_network: (Ipv4Addr::new(10, 96, 0, 0), 16),
+        }
+    }
+}
+
 /// One request about a resource, read so far that handlers need not look at headers again.
 #[derive(Debug)]
 pub(crate) struct Ask {

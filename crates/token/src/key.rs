@@ -41,6 +41,11 @@ impl fmt::Debug for Key {
     }
 }
 
+/// There are no random numbers to make a key of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("could not make a key for tokens: the system gives no random numbers")]
+pub struct NoKey;
+
 /// The text is not a P-256 key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use the key for tokens: it is not a P-256 key in PEM (PKCS#8)")]
@@ -65,9 +70,22 @@ impl Key {
         let der = STANDARD.decode(text).map_err(|_| KeyError)?;
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der)
             .map_err(|_| KeyError)?;
+        Ok(Self::of(pair))
+    }
+
+    /// A new key, for tokens that need not outlive the process.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn generate() -> Result<Self, NoKey> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| NoKey)?;
+        Ok(Self::of(pair))
+    }
+
+    fn of(pair: EcdsaKeyPair) -> Self {
         let described = [&POINT_PREFIX[..], pair.public_key().as_ref()].concat();
         let id = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &described));
-        Ok(Self { pair, id })
+        Self { pair, id }
     }
 
     /// What the key is called in tokens: a digest of its public half.

@@ -10,5 +10,5 @@ mod key;
 mod statics;
 
 pub use claims::{Account, Bearer, Claims, Fault, Kind, Known, Reference, SERVICE_ACCOUNT};
-pub use key::{ALGORITHM, Key, KeyError, SignError};
+pub use key::{ALGORITHM, Key, KeyError, NoKey, SignError};
 pub use statics::{StaticTokens, StaticUser, TokenFileError};

@@ -166,7 +166,7 @@ fn policies_decide_and_say_why() {
         ),
         (
             "no parameter",
-            with(rule("params.a == 1"), "paramKind", kind.clone()),
+            with(rule("params.a == 1"), "paramKind", kind),
             reference("y"),
             Some(
                 "failed to configure binding: no params found for policy binding with `Deny` \
@@ -199,7 +199,7 @@ fn policies_decide_and_say_why() {
                 "variables",
                 json!([{ "name": "v", "expression": "object.none" }]),
             ),
-            none.clone(),
+            none,
             None,
         ),
     ];

@@ -10,7 +10,7 @@ fn pod(cpu: u32, memory: u32) -> Value {
     } }] } })
 }
 
-fn quota(hard: Value, used: Value) -> Value {
+fn quota(hard: &Value, used: &Value) -> Value {
     json!({
         "metadata": { "name": "q" }, "spec": { "hard": hard },
         "status": { "hard": hard, "used": used },
@@ -65,7 +65,7 @@ fn scopes_tell_pods_apart() {
 
 #[test]
 fn a_quota_that_was_not_counted_refuses() {
-    let unknown = quota(json!({ "pods": "1", "requests.cpu": "1" }), json!({}));
+    let unknown = quota(&json!({ "pods": "1", "requests.cpu": "1" }), &json!({}));
     let words = "status unknown for quota: q, resources: pods,requests.cpu";
     assert_eq!(charge(PODS, &unknown, &pod(1, 1), None), Err(words.to_owned()));
 }
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn no_more_is_used_than_there_is(asked in proptest::collection::vec((0_u32..900, 1_u32..900), 0..30)) {
         let hard = json!({ "pods": "10", "requests.cpu": "2", "limits.memory": "2Gi" });
-        let mut state = quota(hard.clone(), json!({ "pods": "0", "requests.cpu": "0", "limits.memory": "0" }));
+        let mut state = quota(&hard, &json!({ "pods": "0", "requests.cpu": "0", "limits.memory": "0" }));
         let mut through = Vec::new();
         for (cpu, memory) in asked {
             let pod = pod(cpu, memory);

@@ -5,11 +5,12 @@
 mod faults;
 
 use bytes::Bytes;
-use gantry_apiserver::{Api, Caller, Mode, Settings};
+use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, Tasks};
 use gantry_store::{Durability, Options, Store};
+use gantry_token::{Key, StaticTokens};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -29,13 +30,10 @@ impl Server {
         let counters = Counters::register(&metrics).unwrap();
         let jitter = fastrand::Rng::with_seed(1);
         let mut tasks = Tasks::new(Clock::system(), counters, jitter, &CancellationToken::new());
-        let settings = Settings {
-            address: "127.0.0.1:6443".to_owned(),
-            version: "test".to_owned(),
-            metrics,
-            authority: String::new(),
-            authorization: vec![Mode::Rbac],
-        };
+        let key = Key::generate().unwrap();
+        let (issuer, tokens) = ("https://issuer".to_owned(), StaticTokens::default());
+        let identity = Identity::new(key, issuer, tokens, Strangers::Anonymous);
+        let settings = Settings::new(identity, metrics);
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
         Self { api, _tasks: tasks }
     }

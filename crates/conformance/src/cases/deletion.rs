@@ -214,7 +214,7 @@ async fn terminating(talk: &mut Conversation) -> Outcome {
     // What is there can be changed until it goes. Whether it was asked to go by then is a matter of
     // time, so only the status counts.
     for change in [json!({ "data": { "a": "y" } }), json!({ "metadata": { "finalizers": null } })] {
-        let ask = Ask::patch(&at(CONFIG_MAPS, "held"), Patch::Merge, &change);
+        let ask = Ask::patch(at(CONFIG_MAPS, "held"), Patch::Merge, &change);
         talk.ask_unrecorded(ask).await?.expect(200)?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! and serves the others.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
@@ -65,12 +66,14 @@ impl House {
         let (outcome, beside) = tokio::join!(attack, self.work());
         let after = self.work().await;
         let now = resident(&self.server);
-        println!(
+        let said = writeln!(
+            std::io::stderr(),
             "{what}: ten writes and reads took {alone:?} before, {beside:?} beside, {after:?} \
              after; resident {} MB became {} MB",
             mb(before),
             mb(now)
         );
+        said.unwrap();
         assert!(now < before + BOUND, "{what}: {} MB became {} MB", mb(before), mb(now));
         outcome
     }
