@@ -3,7 +3,8 @@
 //! What is used stands in the status of each quota, and a write that uses more first raises it there
 //! by compare and swap, so that any number of writes at once cannot use more than there is. A write
 //! that then fails, and every removal, has the status counted anew. Writes that have raised it and
-//! are not stored yet are held here, and counted with what is stored: a count never loses them.
+//! are not stored yet are held here, and counted with what is stored: a count neither loses them nor
+//! has them twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gantry_admission::limits;
 use gantry_admission::quota::{Charge, Counted, charge, total};
 use gantry_admission::resources::{Amounts, amounts};
+use gantry_store::Snapshot;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +23,7 @@ use crate::parts::resource;
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
-use crate::stored::Metadata;
+use crate::stored::{Known, Metadata};
 use crate::write::{Changed, meta};
 
 const QUOTAS: &str = "resourcequotas";
@@ -42,10 +44,23 @@ struct State {
 }
 
 /// What one write adds, by the name of the quota.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Hold {
     namespace: String,
     added: BTreeMap<String, Amounts>,
+    /// Where the object is stored.
+    space: String,
+    key: String,
+    /// The revision that is changed; nothing for a new object.
+    changes: Option<u64>,
+}
+
+impl Hold {
+    /// Whether the write is not part of what is stored.
+    fn is_pending(&self, stored: &Snapshot<Known>) -> bool {
+        let space = stored.space(&self.space);
+        space.get(self.key.as_bytes()).map(|entry| entry.revision.get()) == self.changes
+    }
 }
 
 /// A write that counts. Whoever has it says when the write is stored; else all is counted anew.
@@ -84,10 +99,9 @@ impl Quotas {
         Reservation { quotas: Arc::clone(self), id, stored: false }
     }
 
-    fn held(&self, namespace: &str, quota: &str) -> Vec<Amounts> {
+    fn held(&self, namespace: &str) -> Vec<Hold> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = state.held.values().filter(|hold| hold.namespace == namespace);
-        own.filter_map(|hold| hold.added.get(quota).cloned()).collect()
+        state.held.values().filter(|hold| hold.namespace == namespace).cloned().collect()
     }
 
     /// Has the quotas of a namespace counted anew.
@@ -107,17 +121,8 @@ impl Api {
     /// The objects of a core resource in a namespace.
     fn inside(&self, plural: &str, namespace: &str) -> Vec<Value> {
         let Some(resource) = resource(self, "", "v1", plural) else { return Vec::new() };
-        self.trees_in(&resource, namespace)
+        trees_in(&self.0.store.snapshot(), &resource, namespace)
     }
-
-    fn trees_in(&self, resource: &Resource, namespace: &str) -> Vec<Value> {
-        let prefix = format!("{namespace}/");
-        let space = self.0.store.space(&resource.space);
-        let from = std::ops::Bound::Included(prefix.as_bytes());
-        let below = space.range(from).take_while(|it| it.key.starts_with(prefix.as_bytes()));
-        below.map(|entry| resource.tree(entry)).collect()
-    }
-
     /// Gives containers what they do not say, where a limit range has it.
     pub(crate) fn fill_limits(&self, review: &Review<'_>, object: &mut Value) {
         if is_limited(review) && review.resource.plural == "pods" {
@@ -176,9 +181,16 @@ impl Api {
             return Ok(None);
         }
         let names: Vec<String> = added.keys().cloned().collect();
-        let namespace = review.namespace.to_owned();
+        let (namespace, name) = (review.namespace.to_owned(), review.name);
+        let hold = Hold {
+            key: review.resource.key(&namespace, name),
+            namespace,
+            added,
+            space: review.resource.space.clone(),
+            changes: review.old.and_then(|old| meta(old, "resourceVersion").parse().ok()),
+        };
         // Held before anything is raised: whoever counts from now on counts it.
-        let reservation = self.0.quotas.hold(Hold { namespace, added });
+        let reservation = self.0.quotas.hold(hold);
         for name in names {
             self.raise(review, counted, &name, object).await?;
         }
@@ -250,11 +262,15 @@ impl Api {
     async fn settle_quota(&self, namespace: &str, name: &str) -> Result<(), Refusal> {
         self.write_status(namespace, name, |api, live| {
             let hard = amounts(&live["spec"]["hard"]);
-            // Held ones first: one that is stored meanwhile is counted twice rather than never.
-            let mut usages = api.0.quotas.held(namespace, name);
+            // Those under way first: one that is stored meanwhile is then among what is stored.
+            let held = api.0.quotas.held(namespace);
+            let stored = api.0.store.snapshot();
+            let pending = held.iter().filter(|hold| hold.is_pending(&stored));
+            let mut usages: Vec<Amounts> =
+                pending.filter_map(|hold| hold.added.get(name).cloned()).collect();
             for resource in api.countable(&hard) {
                 let counted = counted(&resource);
-                let objects = api.trees_in(&resource, namespace);
+                let objects = trees_in(&stored, &resource, namespace);
                 let mine = objects.iter().filter(|object| counted.in_scope(live, object));
                 usages.extend(mine.map(|object| counted.usage(object)));
             }
@@ -338,6 +354,15 @@ impl Api {
             self.0.quotas.recount(namespace);
         }
     }
+}
+
+/// The objects of a resource in a namespace.
+fn trees_in(stored: &Snapshot<Known>, resource: &Resource, namespace: &str) -> Vec<Value> {
+    let prefix = format!("{namespace}/");
+    let space = stored.space(&resource.space);
+    let from = std::ops::Bound::Included(prefix.as_bytes());
+    let below = space.range(from).take_while(|it| it.key.starts_with(prefix.as_bytes()));
+    below.map(|entry| resource.tree(entry)).collect()
 }
 
 fn counted(resource: &Resource) -> Counted<'_> {

@@ -42,7 +42,7 @@ fn each_kind_of_bad_input_gets_one_line() {
             "save it as UTF-8",
         ),
         ("binary zeros", vec![0; 4096], "input.yaml:1:1: ", "check that this is a YAML file"),
-        ("very deep nesting", b"[".repeat(1_000_000), "input.yaml:1:256: ", "nest less deeply"),
+        ("very deep nesting", b"[".repeat(1_000_000), "input.yaml:1:101: ", "nest less deeply"),
         ("a number alone", b"42\n".to_vec(), "input.yaml:1:1: ", "a manifest is a map"),
     ];
     for (why, content, place, remedy) in table {
