@@ -1,7 +1,7 @@
 //! Recorded conversations with a real server, and how a server would use this crate.
 
 use gantry_kinds::service::{Allocate, Refusal};
-use gantry_kinds::{Behaviour, admit, behaviour, service, validate_metadata};
+use gantry_kinds::{Behaviour, admit, behaviour, policies, service, validate_metadata};
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
@@ -76,6 +76,10 @@ pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
     kind.prepare_create(&mut object, NOW);
     let (mut faults, _) = validate_metadata(&object, None, row.namespaced(), kind);
     faults.extend(kind.validate_create(&object));
+    if row.text("resource") == "validatingadmissionpolicies" {
+        // Whether expressions can be used is for whoever can read them.
+        faults.extend(policies::validate_policy(&object, None, &mut |_, _| None));
+    }
     if !faults.is_empty() {
         return Err(faults);
     }
