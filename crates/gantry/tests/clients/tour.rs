@@ -21,11 +21,17 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("kubectl version -o json", "each says which program it is"),
     ("kubectl auth whoami -o yaml", "the administrators have names of their own"),
     ("kubectl get componentstatuses", "the embedded server has no components beside it"),
-    ("kubectl create token robot >/dev/null && echo \"a token\"", "no tokens yet"),
     (
         "kubectl get cm -n kube-system",
         "the embedded server has no proxies in front of it and no old tokens to track",
     ),
+    (
+        "kubectl get all,cm,secret,sa,role,rolebinding,quota,pdb,ingress,hpa -o wide",
+        "the embedded server counts what is used of a quota without a controller",
+    ),
+    ("kubectl get quota budget -o yaml", "the same"),
+    ("kubectl describe namespace tour", "the same"),
+    ("kubectl describe quota budget", "the same"),
     ("kubectl explain configmap -o plaintext-openapiv2", "the older schemas are not served"),
 ];
 

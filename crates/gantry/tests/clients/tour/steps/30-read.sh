@@ -106,9 +106,9 @@ kubectl describe clusterrole tour-reader
 
 kubectl describe pod nosuch
 
-kubectl events
+kubectl events --types=Normal
 
-kubectl get events
+kubectl get events --field-selector=type=Normal
 
 kubectl logs single
 
