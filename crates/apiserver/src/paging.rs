@@ -14,28 +14,28 @@ use crate::status::Refusal;
 
 /// What of a collection is asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ListOptions {
+pub struct ListOptions {
     /// Which labels.
-    pub(crate) labels: LabelSelector,
+    pub labels: LabelSelector,
     /// Which field values.
-    pub(crate) fields: FieldSelector,
+    pub fields: FieldSelector,
     /// At most so many; zero means all.
-    pub(crate) limit: usize,
+    pub limit: usize,
     /// Where to go on.
-    pub(crate) resume: Option<Resume>,
+    pub resume: Option<Resume>,
     /// Of which moment.
-    pub(crate) moment: Moment,
+    pub moment: Moment,
     /// A watch may be told how far it is.
-    pub(crate) bookmarks: bool,
+    pub bookmarks: bool,
     /// A watch begins with what is there: asked for, asked not to, or not said.
-    pub(crate) initial_events: Option<bool>,
+    pub initial_events: Option<bool>,
     /// A watch ends after so many seconds.
-    pub(crate) timeout_seconds: Option<u64>,
+    pub timeout_seconds: Option<u64>,
 }
 
 /// Of which moment a list is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub enum Moment {
     /// As it is now.
     #[default]
     Latest,
@@ -49,11 +49,11 @@ pub(crate) enum Moment {
 
 /// Where a list goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resume {
+pub struct Resume {
     /// The revision of the first page; `None` goes on with what is there now.
-    pub(crate) revision: Option<u64>,
+    pub revision: Option<u64>,
     /// The last key of the page before.
-    pub(crate) after: String,
+    pub after: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -75,7 +75,7 @@ const LENIENT: GeneralPurpose =
 impl Resume {
     /// The token of a page that ended with `key`, which is relative to the list's own prefix.
     #[must_use]
-    pub(crate) fn token(&self) -> String {
+    pub fn token(&self) -> String {
         let rv = self.revision.map_or(-1, |it| i64::try_from(it).unwrap_or(i64::MAX));
         let token = Token { v: TOKEN_VERSION.to_owned(), rv, start: format!("{}\0", self.after) };
         let text = serde_json::to_vec(&token).expect("a token has text keys");
@@ -86,7 +86,7 @@ impl Resume {
     ///
     /// # Errors
     /// 400 for what no page ever ended with. A key that tries to leave the list's prefix is one.
-    pub(crate) fn read(text: &str) -> Result<Self, Refusal> {
+    pub fn read(text: &str) -> Result<Self, Refusal> {
         let fault = |why: String| {
             let words = format!("invalid continue token: continue key is not valid: {why}");
             Err(Refusal::bad_request(words))
@@ -137,7 +137,7 @@ impl ListOptions {
     ///
     /// # Errors
     /// 400 for what cannot be read, 422 for what does not go together.
-    pub(crate) fn read(query: &Query, watch: bool) -> Result<Self, Refusal> {
+    pub fn read(query: &Query, watch: bool) -> Result<Self, Refusal> {
         let labels = LabelSelector::read(query.text("labelSelector")).map_err(unreadable)?;
         let fields = FieldSelector::read(query.text("fieldSelector")).map_err(unreadable)?;
         let limit = query.number("limit")?.unwrap_or(0);
@@ -172,7 +172,7 @@ impl ListOptions {
 
     /// Whether some objects may be left out.
     #[must_use]
-    pub(crate) fn selects(&self) -> bool {
+    pub fn selects(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 }
