@@ -74,6 +74,9 @@ const LENIENT: GeneralPurpose =
 
 impl Resume {
     /// The token of a page that ended with `key`, which is relative to the list's own prefix.
+    ///
+    /// # Panics
+    /// Never: a number and texts can always be written.
     #[must_use]
     pub fn token(&self) -> String {
         let rv = self.revision.map_or(-1, |it| i64::try_from(it).unwrap_or(i64::MAX));
