@@ -56,11 +56,14 @@ impl<'a> Place<'a> {
         }
         place.pod("probe", json!({}), json!({ "requester": "uid probe" })).await;
         place.pod("bound-probe", json!({ "dual": "x" }), config_annotation("a")).await;
-        let mut settled = 0;
-        while settled < 2 {
-            let one = place.annotate("probe", "requester", json!("other")).await;
-            let two = place.annotate("bound-probe", "inference-server-config", json!("b")).await;
-            settled = usize::from(one.status == 422) + usize::from(two.status == 422);
+        // Another value each time: one that went through is what is there, and no change.
+        for value in 0.. {
+            let value = json!(format!("other {value}"));
+            let one = place.annotate("probe", "requester", value.clone()).await;
+            let two = place.annotate("bound-probe", "inference-server-config", value).await;
+            if one.status == 422 && two.status == 422 {
+                break;
+            }
             clock.sleep(std::time::Duration::from_millis(25)).await;
         }
         place
