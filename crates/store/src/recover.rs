@@ -84,6 +84,13 @@ pub(crate) fn recover<X: Default, Y: Default>(
     let mut replay = Replay::new(&*disk, &mut working, store, found);
     let damage = replay.run(&numbers)?;
     let read = replay.finish();
+    if read.store.is_none() {
+        // What a store left behind that is gone is of no use to a new one, whose records must not
+        // stand before old ones.
+        for name in spares.drain(..) {
+            disk.remove(&name).map_err(whole)?;
+        }
+    }
     // The first file of a new store takes part in choosing nothing: any number will do.
     let store = read.store.unwrap_or_else(|| fastrand::u64(1..));
     let mut recovery = Recovery {

@@ -4,7 +4,7 @@ use super::*;
 use crate::checkpoint;
 use crate::disk::Disk;
 use crate::disk::simulated::Fault;
-use crate::log::segment::log_name;
+use crate::log::segment::{log_name, spare_name};
 
 /// What anyone can see of a store.
 type Picture = (u64, Vec<Seen>, Vec<(String, String, u64)>);
@@ -181,6 +181,26 @@ fn a_missing_file_is_noticed() {
     store.close().unwrap();
     options.damage = OnDamage::Refuse;
     assert!(open(&disk, &options).is_ok());
+}
+
+/// Whoever removes log and checkpoint has an empty store, and one that goes on working.
+#[test]
+fn nothing_of_a_store_that_is_gone_is_used_again() {
+    let options = without_checkpoints();
+    let (disk, _) = filled(&options, 60);
+    disk.rename(&log_name(1), &spare_name(1)).unwrap();
+    let names = disk.list().unwrap();
+    for name in names.iter().filter(|name| !name.starts_with("spare-")) {
+        disk.remove(name).unwrap();
+    }
+    let (store, _) = open(&disk, &options).unwrap();
+    assert!(store.space("s").is_empty());
+    let names = disk.list().unwrap();
+    assert!(!names.iter().any(|name| name.starts_with("spare-")), "{names:?}");
+    runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
+    store.close().unwrap();
+    let (store, _) = open(&disk, &options).unwrap();
+    assert_eq!(store.space("s").len(), 1);
 }
 
 #[test]
