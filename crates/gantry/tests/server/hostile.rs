@@ -348,6 +348,7 @@ async fn rules_that_cost_too_much_are_stopped() {
             done(
                 &house.guest.send(Request::post(DEFINITIONS, &definition(Some(20)))).await.unwrap(),
             );
+            stop_while_asked(&house.guest).await;
             let kinds = "/apis/example.com/v1/namespaces/default/costs";
             let mut asking = JoinSet::new();
             for step in 0..50 {
@@ -364,6 +365,31 @@ async fn rules_that_cost_too_much_are_stopped() {
             }
         })
         .await;
+}
+
+/// A policy whose cost nobody can foresee is given up when it is asked, and refuses what it is about.
+async fn stop_while_asked(guest: &Client) {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let every = "lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, \
+                 a + b + c >= 0)))";
+    let rule = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"],
+        "operations": ["UPDATE"] });
+    let policy = json!({ "metadata": { "name": "costly" }, "spec": {
+        "matchConstraints": { "resourceRules": [rule] },
+        "validations": [{ "expression": every }],
+    } });
+    let binding = json!({ "metadata": { "name": "costly" }, "spec": {
+        "policyName": "costly", "validationActions": ["Deny"],
+    } });
+    for (plural, object) in [("policies", policy), ("policybindings", binding)] {
+        let path = format!("{GROUP}/validatingadmission{plural}");
+        done(&guest.send(Request::post(path, &object)).await.unwrap());
+    }
+    let change = json!({ "metadata": { "labels": { "a": "b" } } });
+    let request = Request::patch(format!("{SECRETS}/secret"), MERGE, &change);
+    let answer = guest.send(request).await.unwrap();
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", answer.text());
+    assert!(answer.text().contains("cost limit exceeded"), "{}", answer.text());
 }
 
 /// Connections that say nothing, and heads that never end.
