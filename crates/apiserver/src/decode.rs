@@ -151,7 +151,7 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
              struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \
              \"json:\\\"kind,omitempty\\\"\" }} ({})",
             resource.kind,
-            json_type(tree),
+            gantry_schema::json_kind(tree),
             start(&tree.to_string())
         );
         return Err(Refusal::bad_request(words));
@@ -216,17 +216,6 @@ fn check_kind(resource: &Resource, tree: &mut Value) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }
 
 /// The start of a document, as upstream shows what it could not read.

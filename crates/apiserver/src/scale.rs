@@ -126,7 +126,7 @@ impl Resource {
                 Refusal::bad_request(format!(
                     "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal \
                      {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                    json_word(value)
+                    gantry_schema::json_kind(value)
                 ))
             })?,
         };
@@ -261,17 +261,6 @@ fn go_type(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
-    }
-}
-
-fn json_word(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -4,6 +4,7 @@
 //! order, amounts and times in one form, and what is required even when it was never set. The same
 //! comes of walking a tree along the [table](crate::types) of those structs.
 
+use gantry_schema::json_kind;
 use serde_json::{Map, Value};
 
 use crate::quantity::{self, QuantityError};
@@ -244,7 +245,7 @@ impl Reader {
 
     fn moment(&mut self, value: &Value, grain: Grain) -> Result<Option<Value>, TypeError> {
         let Value::String(text) = value else {
-            return Err(self.type_error(kind_of(value).to_owned(), "string"));
+            return Err(self.type_error(json_kind(value).to_owned(), "string"));
         };
         let written = time::canonical(text, grain).map_err(TypeError::Time)?;
         Ok(written.map(Value::String))
@@ -257,7 +258,7 @@ impl Reader {
                 Some(kept) => Ok(Value::Number(kept)),
                 None => Err(self.type_error(format!("number {read}"), "int32")),
             },
-            other => Err(self.type_error(kind_of(&other).to_owned(), "int32")),
+            other => Err(self.type_error(json_kind(&other).to_owned(), "int32")),
         }
     }
 
@@ -283,7 +284,7 @@ impl Reader {
             Value::Object(_) => self.apart(id, value).map(Some),
             Value::Array(words) => {
                 if let Some(word) = words.iter().find(|word| !word.is_string() && !word.is_null()) {
-                    return Err(self.type_error(kind_of(word).to_owned(), "string"));
+                    return Err(self.type_error(json_kind(word).to_owned(), "string"));
                 }
                 let words =
                     words.into_iter().map(|word| if word.is_null() { "".into() } else { word });
@@ -309,7 +310,7 @@ impl Reader {
     }
 
     fn wrong(&mut self, value: &Value, expected: &str) {
-        let fault = self.type_error(kind_of(value).to_owned(), expected);
+        let fault = self.type_error(json_kind(value).to_owned(), expected);
         self.save(fault);
     }
 
@@ -371,15 +372,4 @@ fn quantity_of(value: Value) -> Result<Value, TypeError> {
     };
     let written = quantity::canonical(text.trim())?;
     if *written == text { Ok(Value::String(text)) } else { Ok(Value::String(written.into_owned())) }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::golang;
 
 /// Operations in one JSON patch: more are refused before any is carried out.
 const MOST_OPERATIONS: usize = 10_000;
@@ -82,7 +81,7 @@ pub fn merge_patch(document: &Value, patch: &Value) -> Result<Value, PatchError>
             format!(
                 "error decoding patch: json: cannot unmarshal {} into Go value of type \
                  map[string]interface {{}}",
-                golang::json_kind(patch)
+                gantry_schema::json_kind(patch)
             )
         };
         return Err(PatchError::Decode(text));
@@ -133,7 +132,7 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
         Value::Array(operations) => operations.as_slice(),
         Value::Null => &[],
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            let kind = golang::json_kind(patch);
+            let kind = gantry_schema::json_kind(patch);
             return refused(kind, "value of type []handlers.jsonPatchOp");
         }
     };
@@ -146,13 +145,13 @@ fn operations(patch: &Value) -> Result<&[Value], PatchError> {
                         && !member.is_null()
                     {
                         let into = format!("struct field jsonPatchOp.{name} of type string");
-                        return refused(golang::json_kind(member), &into);
+                        return refused(gantry_schema::json_kind(member), &into);
                     }
                 }
             }
             Value::Null => {}
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                let kind = golang::json_kind(operation);
+                let kind = gantry_schema::json_kind(operation);
                 return refused(kind, "value of type handlers.jsonPatchOp");
             }
         }

@@ -41,7 +41,7 @@ pub fn apply(schema: &Schema, document: &Value, patch: &Value) -> Result<Value, 
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
             return Err(StrategicError::BadPatch(format!(
                 "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-                golang::json_kind(patch)
+                gantry_schema::json_kind(patch)
             )));
         }
     };
@@ -215,7 +215,7 @@ fn after_slash<'a>(key: &'a str, directive: &str) -> Option<&'a str> {
 
 /// The sort of a value; only values of one sort merge.
 fn sort(value: &Value) -> &'static str {
-    golang::type_name(value)
+    gantry_schema::go_type(value)
 }
 
 fn bad_patch(text: &str) -> StrategicError {

@@ -13,6 +13,33 @@ pub(crate) fn print(value: &Value) -> String {
     }
 }
 
+/// What a JSON decoder calls a value that it did not expect.
+#[must_use]
+pub fn json_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The type of a decoded value, as the verb `%T` prints it.
+#[must_use]
+pub fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
 /// A text in double quotes, with escapes for what cannot be read.
 ///
 /// # Panics

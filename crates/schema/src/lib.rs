@@ -33,7 +33,7 @@ pub use definition::{
     prepare_definition, validate_definition,
 };
 pub use expression::{Asked, Rules, cel_type};
-pub use go::quote;
+pub use go::{go_type, json_kind, quote};
 pub use invalid::{Invalid, Reason};
 pub use prune::{prune, prune_as_written};
 pub use read::{ReadError, go_json_error, read_json};

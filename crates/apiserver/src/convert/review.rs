@@ -144,7 +144,7 @@ fn restore(original: &Value, converted: &mut Value) -> Result<(), String> {
         None => return Err("missing metadata in converted object".to_owned()),
         Some(Value::Object(said)) => said,
         Some(other) => {
-            let kind = go_type(&other);
+            let kind = gantry_schema::go_type(&other);
             return Err(format!("invalid metadata of type {kind} in converted object"));
         }
     };
@@ -157,12 +157,12 @@ fn restore(original: &Value, converted: &mut Value) -> Result<(), String> {
             }
             Some(Value::Object(value)) => value,
             Some(other) => {
-                let kind = go_type(other);
+                let kind = gantry_schema::go_type(other);
                 return Err(format!("invalid metadata.{field} of type {kind} in converted object"));
             }
         };
         if let Some((key, value)) = value.iter().find(|(_, value)| !value.is_string()) {
-            let kind = go_type(value);
+            let kind = gantry_schema::go_type(value);
             return Err(format!(
                 "metadata.{field}[{key}] must be a string, but is {kind} in converted object"
             ));
@@ -197,18 +197,6 @@ fn check_texts(field: &str, texts: &Map<String, Value>) -> Result<(), String> {
         [] => Ok(()),
         [one] => Err(one.clone()),
         many => Err(format!("[{}]", many.join(", "))),
-    }
-}
-
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "<nil>",
-        Value::Bool(_) => "bool",
-        Value::Number(number) if number.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
     }
 }
 

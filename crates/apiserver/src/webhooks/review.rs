@@ -90,7 +90,7 @@ pub(super) fn read(version: ReviewVersion, bytes: &[u8]) -> Result<Value, String
 /// Whether the fields of a response are of their types, as far as they matter here.
 fn check_types(response: &Value) -> Result<(), String> {
     let wrong = |field: &str, value: &Value, wanted: &str| {
-        let found = go_kind(value);
+        let found = gantry_schema::json_kind(value);
         Err(format!(
             "json: cannot unmarshal {found} into Go struct field AdmissionResponse.response.{field} \
              of type {wanted}"
@@ -100,7 +100,7 @@ fn check_types(response: &Value) -> Result<(), String> {
         return Err(format!(
             "json: cannot unmarshal {} into Go struct field AdmissionReview.response of type \
              v1.AdmissionResponse",
-            go_kind(response)
+            gantry_schema::json_kind(response)
         ));
     }
     let of = |field: &str| response.get(field).filter(|it| !it.is_null());
@@ -123,18 +123,6 @@ fn check_types(response: &Value) -> Result<(), String> {
             .map_err(|fault| format!("illegal base64 data at input byte {}", place(&fault))),
         Some(value) => wrong("patch", value, "[]uint8"),
         None => Ok(()),
-    }
-}
-
-/// A value in the words of Go's reader.
-fn go_kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 
@@ -269,7 +257,7 @@ pub(super) fn apply(
         Value::Array(operations) if operations.is_empty() => return Ok(request.object.cloned()),
         Value::Array(_) => {}
         other => {
-            let kind = go_kind(other);
+            let kind = gantry_schema::json_kind(other);
             let into = "Go value of type jsonpatch.Patch";
             return Err(undecodable(&format!("json: cannot unmarshal {kind} into {into}")));
         }

@@ -106,7 +106,7 @@ pub(super) fn check_scalar(scalar: Scalar, value: &Value) -> Result<(), String> 
             golang::source(value)
         )),
         (Scalar::Integer | Scalar::Number, _) => {
-            Err(format!("expected numeric (int or float), got {}", golang::type_name(value)))
+            Err(format!("expected numeric (int or float), got {}", gantry_schema::go_type(value)))
         }
         (Scalar::Boolean, _) => Err(format!("expected boolean, got &{{{}}}", golang::plain(value))),
         (Scalar::IntOrString | Scalar::Untyped, _) => {
