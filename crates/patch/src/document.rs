@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 
-
 /// Operations in one JSON patch: more are refused before any is carried out.
 const MOST_OPERATIONS: usize = 10_000;
 
