@@ -1,0 +1,1 @@
+//! A world in which everything goes wrong, on a virtual clock.

@@ -1,0 +1,35 @@
+//! The words every controller speaks, and the harness that proves it converges.
+//!
+//! A controller looks at a [`World`], the objects as they were last seen, and answers with a
+//! [`Plan`]: the writes to make, what to tell the user, and what it holds back and why. It reads no
+//! clock, opens no socket and remembers nothing. Because nothing but the world decides, the same
+//! controller runs behind a real API server (crate `controller`) and in the [`harness`], where the
+//! server is a small model, time is a number, replies get lost and processes die at every step.
+//!
+//! Four laws hold for every plan; the harness checks them by breaking whoever relies on less:
+//!
+//! - The writes of a plan are independent: any of them may land, in any order, or none.
+//! - Each write is fenced by what it was planned from. A refusal for staleness is no error.
+//! - A plan may be made again at any time, from the same world or an older one.
+//! - One object that cannot be read or served leaves all others unharmed.
+
+pub mod labels;
+pub mod names;
+pub mod object;
+pub mod world;
+
+pub mod held;
+pub mod plan;
+pub mod write;
+
+pub mod controller;
+
+pub mod harness;
+
+pub use controller::Controller;
+pub use held::Held;
+pub use labels::Selector;
+pub use object::{Key, Meta, Owner, Reference, Resource, Revision, Scope, Uid};
+pub use plan::{Note, Plan, Step};
+pub use world::{Change, Kind, Shelf, View, World};
+pub use write::{Fence, Outcome, Part, Propagation, Refusal, Write};

@@ -1,0 +1,124 @@
+//! What a controller wants done.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::held::Held;
+use crate::object::Reference;
+use crate::write::Write;
+
+/// The answer of a controller to what it saw.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Writes to make. They are independent of each other: any may land, in any order, or none.
+    pub steps: Vec<Step>,
+    /// What is worth telling whatever becomes of the writes.
+    pub notes: Vec<Note>,
+    /// What is wanted and held back.
+    pub held: Vec<Held>,
+    /// When to plan again even if nothing changes.
+    pub look_again: Option<Duration>,
+}
+
+impl Plan {
+    /// Adds a write.
+    pub fn write(&mut self, write: Write) {
+        self.steps.push(Step::new(write));
+    }
+
+    /// Plans again at `when`, or before.
+    pub fn look_at(&mut self, when: Timestamp, now: Timestamp) {
+        let wait = Duration::try_from(when.duration_since(now)).unwrap_or_default();
+        self.look_within(wait);
+    }
+
+    /// Plans again after `wait`, or before.
+    pub fn look_within(&mut self, wait: Duration) {
+        self.look_again = Some(self.look_again.map_or(wait, |before| before.min(wait)));
+    }
+
+    /// Holds something back.
+    pub fn hold(&mut self, held: Held, now: Timestamp) {
+        if let Some(until) = held.until {
+            self.look_at(until, now);
+        }
+        self.held.push(held);
+    }
+
+    /// Whether nothing is to be written or told.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.steps.is_empty() && self.notes.is_empty()
+    }
+}
+
+/// A write, and what is told about it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The write.
+    pub write: Write,
+    /// Told when it took.
+    pub done: Option<Note>,
+    /// Told when it was refused; the server's words are put after the message.
+    pub refused: Option<Note>,
+}
+
+impl Step {
+    /// A write about which nothing is told.
+    #[must_use]
+    pub fn new(write: Write) -> Self {
+        Self { write, done: None, refused: None }
+    }
+
+    /// Tells this when the write took.
+    #[must_use]
+    pub fn done(mut self, note: Note) -> Self {
+        self.done = Some(note);
+        self
+    }
+
+    /// Tells this when the write was refused, followed by the server's words.
+    #[must_use]
+    pub fn refused(mut self, note: Note) -> Self {
+        self.refused = Some(note);
+        self
+    }
+}
+
+/// Something to tell about an object: an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// About what.
+    pub about: Reference,
+    /// Whether it is a warning.
+    pub tone: Tone,
+    /// What, in one word in camel case.
+    pub reason: Cow<'static, str>,
+    /// What, in a sentence.
+    pub message: String,
+}
+
+/// How serious a note is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tone {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+impl Note {
+    /// A note that all is as it should be.
+    #[must_use]
+    pub fn normal(about: Reference, reason: &'static str, message: String) -> Self {
+        Self { about, tone: Tone::Normal, reason: Cow::Borrowed(reason), message }
+    }
+
+    /// A note that somebody should look.
+    #[must_use]
+    pub fn warning(about: Reference, reason: &'static str, message: String) -> Self {
+        Self { about, tone: Tone::Warning, reason: Cow::Borrowed(reason), message }
+    }
+}

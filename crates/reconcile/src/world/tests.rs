@@ -1,0 +1,170 @@
+use serde_json::json;
+
+use super::*;
+use crate::Outcome;
+
+#[derive(Debug, Deserialize)]
+struct Thing {
+    metadata: Meta,
+    size: i64,
+}
+
+impl View for Thing {
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "things", "Thing");
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// Thing `name` as written at `revision`; its identity is its name and `life`.
+fn thing(name: &str, life: u32, revision: u64) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "n", "uid": format!("{name}-{life}"),
+            "resourceVersion": revision.to_string(),
+        },
+        "size": i64::try_from(revision).unwrap(),
+    })
+}
+
+fn world() -> World {
+    World::new([Kind::of::<Thing>(), Kind::of::<Thing>()])
+}
+
+fn shelf(world: &World) -> &dyn AnyShelf {
+    world.shelf::<Thing>()
+}
+
+fn sizes(world: &World) -> Vec<i64> {
+    world.shelf::<Thing>().all().iter().map(|it| it.size).collect()
+}
+
+fn delete(name: &str, life: u32) -> Write {
+    Write::Delete {
+        resource: Thing::RESOURCE,
+        key: Key::new("n", name),
+        fence: crate::Fence { uid: Uid::new(&format!("{name}-{life}")), revision: None },
+        grace: None,
+        propagation: None,
+    }
+}
+
+fn create(body: Value) -> Write {
+    Write::Create { resource: Thing::RESOURCE, body }
+}
+
+#[test]
+fn the_newer_copy_stays() {
+    let world = world();
+    let saw = |revision| shelf(&world).saw(&thing("a", 1, revision).to_string()).unwrap().is_some();
+    assert!(saw(5), "news");
+    assert!(!saw(5), "the same again is no change");
+    assert!(!saw(4), "older");
+    assert!(saw(6));
+    assert_eq!(sizes(&world), [6]);
+}
+
+#[test]
+fn an_answer_is_known_before_the_watch_shows_it() {
+    let world = world();
+    let made = thing("a", 1, 7);
+    let change = world.learn(&create(made.clone()), &Outcome::Done(Some(made.clone())));
+    assert!(change.is_some());
+    assert_eq!(sizes(&world), [7]);
+    let again = shelf(&world).saw(&made.to_string()).unwrap();
+    assert!(again.is_none(), "the watch has nothing to add");
+}
+
+#[test]
+fn a_late_answer_brings_nothing_back() {
+    let world = world();
+    let made = thing("a", 1, 7);
+    shelf(&world).saw(&made.to_string()).unwrap();
+    shelf(&world).saw_end(&thing("a", 1, 8).to_string()).unwrap();
+    let change = world.learn(&create(made.clone()), &Outcome::Done(Some(made)));
+    assert!(change.is_none() && sizes(&world).is_empty(), "the watch has shown its end already");
+}
+
+#[test]
+fn what_we_removed_is_not_brought_back_by_older_news() {
+    let world = world();
+    shelf(&world).saw(&thing("a", 1, 7).to_string()).unwrap();
+    assert!(world.learn(&delete("a", 1), &Outcome::Done(None)).unwrap().is_removal());
+    shelf(&world).saw(&thing("a", 1, 8).to_string()).unwrap();
+    assert!(sizes(&world).is_empty(), "written before our delete, shown after it");
+    shelf(&world).saw_end(&thing("a", 1, 9).to_string()).unwrap();
+    shelf(&world).saw(&thing("a", 2, 10).to_string()).unwrap();
+    assert_eq!(sizes(&world), [10], "the next of the name is another object");
+}
+
+#[test]
+fn the_end_of_the_former_object_leaves_the_next_alone() {
+    let world = world();
+    let next = thing("a", 2, 9);
+    world.learn(&create(next.clone()), &Outcome::Done(Some(next))).unwrap();
+    shelf(&world).saw_end(&thing("a", 1, 8).to_string()).unwrap();
+    assert_eq!(sizes(&world), [9]);
+    assert!(world.learn(&delete("a", 1), &Outcome::Absent).is_none());
+    assert_eq!(sizes(&world), [9]);
+}
+
+#[test]
+fn a_delete_that_waits_leaves_the_object() {
+    let world = world();
+    shelf(&world).saw(&thing("a", 1, 7).to_string()).unwrap();
+    let mut going = thing("a", 1, 8);
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    going["metadata"]["finalizers"] = json!(["x"]);
+    world.learn(&delete("a", 1), &Outcome::Done(Some(going.clone()))).unwrap();
+    let seen = world.shelf::<Thing>().get(&Key::new("n", "a")).unwrap();
+    assert!(seen.meta().is_going());
+    // Without anything to wait for, the answer shows what is no more.
+    going["metadata"]["finalizers"] = json!([]);
+    world.learn(&delete("a", 1), &Outcome::Done(Some(going))).unwrap();
+    assert!(sizes(&world).is_empty());
+}
+
+#[test]
+fn a_new_list_keeps_what_was_written_since() {
+    let world = world();
+    for (name, revision) in [("a", 1), ("b", 2)] {
+        shelf(&world).saw(&thing(name, 1, revision).to_string()).unwrap();
+    }
+    let made = thing("c", 1, 9);
+    world.learn(&create(made.clone()), &Outcome::Done(Some(made))).unwrap();
+    let (b, d) = (thing("b", 1, 5).to_string(), thing("d", 1, 4).to_string());
+    let (changes, unreadable) = shelf(&world).replace(&[&b, &d], Revision(5));
+    assert_eq!(sizes(&world), [5, 9, 4], "a is gone, b is newer, c is kept, d is new");
+    assert_eq!((changes.len(), unreadable.len()), (3, 0));
+    assert!(shelf(&world).is_filled());
+}
+
+#[test]
+fn one_object_that_cannot_be_read_leaves_the_others() {
+    let world = world();
+    let mut bad = thing("b", 1, 2);
+    bad["size"] = json!("large");
+    let (good, bad) = (thing("a", 1, 1).to_string(), bad.to_string());
+    let (_, unreadable) = shelf(&world).replace(&[&bad, &good], Revision(2));
+    assert_eq!(sizes(&world), [1]);
+    assert_eq!(unreadable[0].to_string(), "cannot read things n/b");
+    let bad_now = thing("a", 1, 3).to_string().replace("\"size\":3", "\"size\":null");
+    shelf(&world).saw(&bad_now).unwrap_err();
+    assert!(sizes(&world).is_empty(), "what was known is no longer true");
+}
+
+#[test]
+fn objects_are_found_by_owner_and_namespace() {
+    let world = world();
+    let mut owned = thing("a", 1, 1);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "x-1", "controller": true}]);
+    shelf(&world).saw(&owned.to_string()).unwrap();
+    shelf(&world).saw(&thing("b", 1, 2).to_string()).unwrap();
+    let things = world.shelf::<Thing>();
+    assert_eq!(things.owned_by(&Uid::new("x-1")).len(), 1);
+    assert_eq!((things.within("n").len(), things.within("m").len()), (2, 0));
+    // Given up by its owner, it is filed elsewhere.
+    shelf(&world).saw(&thing("a", 1, 3).to_string()).unwrap();
+    assert!(things.owned_by(&Uid::new("x-1")).is_empty());
+}

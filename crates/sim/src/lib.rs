@@ -1,0 +1,6 @@
+//! Pretend nodes, a scheduler and the workload controllers of Kubernetes.
+//!
+//! What a real cluster does between an object and a running pod is done here by controllers in the
+//! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
+
+pub mod view;
