@@ -3,14 +3,17 @@
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
 mod node;
+mod placement;
 mod pod;
 
-pub use node::{Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
+pub use node::{Address, Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
+pub use placement::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
+    Preferred, SpreadConstraint, Toleration, Weighted,
+};
 pub use pod::{
-    Affinity, Condition, Container, ContainerState, ContainerStatus, Named, NodeAffinity,
-    NodeSelector, NodeSelectorTerm, Phase, Pod, PodAffinity, PodAffinityTerm, PodSpec, PodStatus,
-    Port, Preferred, Resources, RestartPolicy, SpreadConstraint, Terminated, Toleration, Truth,
-    Waiting, Weighted,
+    Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodSpec, PodStatus,
+    Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable, Waiting,
 };
 
 use std::collections::BTreeMap;

@@ -1,7 +1,8 @@
+use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::Outcome;
+use crate::Revision;
 
 #[derive(Debug, Deserialize)]
 struct Thing {

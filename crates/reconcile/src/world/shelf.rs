@@ -1,0 +1,339 @@
+//! The objects of one kind.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Change, Tag, Unreadable, View};
+use crate::object::{Key, Meta, Resource, Revision, Uid};
+use crate::write::{Outcome, Write};
+
+/// One kind's objects by key.
+#[derive(Debug)]
+pub struct Shelf<V>(RwLock<State<V>>);
+
+#[derive(Debug)]
+struct State<V> {
+    objects: BTreeMap<Key, Arc<V>>,
+    tags: HashMap<Tag, BTreeSet<Key>>,
+    /// Removed by our own hand, until the watch says so too: an older copy that is still under way
+    /// must not bring it back.
+    removed: BTreeSet<Uid>,
+    /// How far the watch has come. What an answer shows from before that is no news: the watch has
+    /// shown it, and perhaps its end as well.
+    seen: Revision,
+    filled: bool,
+}
+
+impl<V> Default for Shelf<V> {
+    fn default() -> Self {
+        Self(RwLock::new(State {
+            objects: BTreeMap::new(),
+            tags: HashMap::new(),
+            removed: BTreeSet::new(),
+            seen: Revision::default(),
+            filled: false,
+        }))
+    }
+}
+
+impl<V: View> Shelf<V> {
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<V>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// All objects, in order of their keys.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<V>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    /// The objects in one namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Vec<Arc<V>> {
+        let state = self.read();
+        let from = state.objects.range(Key::new(namespace, "")..);
+        let within = from.take_while(|(key, _)| key.namespace() == namespace);
+        within.map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// The objects filed under a word.
+    #[must_use]
+    pub fn tagged(&self, tag: &Tag) -> Vec<Arc<V>> {
+        let state = self.read();
+        let keys = state.tags.get(tag).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// What the object with this identity controls.
+    #[must_use]
+    pub fn owned_by(&self, uid: &Uid) -> Vec<Arc<V>> {
+        self.tagged(&Tag::owner(uid))
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Puts an object in its place, whatever is there: for facts that come from no server.
+    pub fn set(&self, object: V) -> Change {
+        let key = object.meta().key();
+        self.write().place(key, Some(Arc::new(object)))
+    }
+
+    /// Takes an object away: for facts that come from no server.
+    pub fn unset(&self, key: &Key) -> Option<Change> {
+        self.write().remove(key)
+    }
+
+    // A panic while a lock is held can only come from a view's own code; the maps are whole then.
+    fn read(&self) -> RwLockReadGuard<'_, State<V>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<V>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V: View> State<V> {
+    fn put(&mut self, object: Arc<V>) -> Option<Change> {
+        let meta = object.meta();
+        let key = meta.key();
+        if self.removed.contains(&meta.uid) {
+            return None;
+        }
+        let old = self.objects.get(&key);
+        let newer = |old: &Arc<V>| old.meta().resource_version >= meta.resource_version;
+        if old.is_some_and(newer) {
+            return None;
+        }
+        Some(self.place(key, Some(object)))
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Change> {
+        self.objects.contains_key(key).then(|| self.place(key.clone(), None))
+    }
+
+    /// Replaces what is at a key, and files it.
+    fn place(&mut self, key: Key, after: Option<Arc<V>>) -> Change {
+        let before = self.objects.remove(&key);
+        for tag in before.iter().flat_map(|old| old.tags()) {
+            if let Some(keys) = self.tags.get_mut(&tag) {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    self.tags.remove(&tag);
+                }
+            }
+        }
+        if let Some(object) = &after {
+            for tag in object.tags() {
+                self.tags.entry(tag).or_default().insert(key.clone());
+            }
+            self.objects.insert(key.clone(), Arc::clone(object));
+        }
+        Change {
+            resource: V::RESOURCE,
+            key,
+            before: before.map(|it| it as Arc<dyn Any + Send + Sync>),
+            after: after.map(|it| it as Arc<dyn Any + Send + Sync>),
+        }
+    }
+}
+
+/// A shelf whose view is not known by type.
+pub trait AnyShelf: fmt::Debug + Send + Sync {
+    /// The kind on it.
+    fn resource(&self) -> Resource;
+    /// How many objects are on it.
+    fn count(&self) -> usize;
+    /// Whether it has once held everything there was.
+    fn is_filled(&self) -> bool;
+    /// Takes an object as a watch shows it, in JSON.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when the object does not fit the view. What was known of it before is taken
+    /// away: it is no longer true.
+    fn saw(&self, object: &str) -> Result<Option<Change>, Unreadable>;
+    /// Takes an object away, as a watch says.
+    ///
+    /// # Errors
+    /// [`Unreadable`] when not even the metadata can be read.
+    fn saw_end(&self, object: &str) -> Result<Option<Change>, Unreadable>;
+    /// The watch has shown everything up to here.
+    fn saw_up_to(&self, revision: Revision);
+    /// How far the watch has come.
+    fn seen(&self) -> Revision;
+    /// Makes the shelf hold these objects and no others, as a list at `revision` says, but keeps what
+    /// our own writes have shown since.
+    fn replace(&self, objects: &[&str], revision: Revision) -> (Vec<Change>, Vec<Unreadable>);
+    /// Takes note of what became of a write.
+    fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change>;
+    /// The keys of all objects.
+    fn keys(&self) -> Vec<Key>;
+    /// One object as a change that brings it, for those who must be told of everything there is.
+    fn as_change(&self, key: &Key) -> Option<Change>;
+    /// The shelf as what it is.
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<V: View> AnyShelf for Shelf<V> {
+    fn resource(&self) -> Resource {
+        V::RESOURCE
+    }
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn is_filled(&self) -> bool {
+        self.read().filled
+    }
+
+    fn saw(&self, object: &str) -> Result<Option<Change>, Unreadable> {
+        match serde_json::from_str::<V>(object) {
+            Ok(view) => {
+                let mut state = self.write();
+                state.seen = state.seen.max(view.meta().resource_version);
+                Ok(state.put(Arc::new(view)))
+            }
+            Err(source) => {
+                let unreadable = Unreadable::new(V::RESOURCE, object, source);
+                self.write().remove(&unreadable.key);
+                Err(unreadable)
+            }
+        }
+    }
+
+    fn saw_end(&self, object: &str) -> Result<Option<Change>, Unreadable> {
+        let ended = serde_json::from_str::<Bare>(object);
+        let Bare { metadata } =
+            ended.map_err(|source| Unreadable::new(V::RESOURCE, object, source))?;
+        let mut state = self.write();
+        state.seen = state.seen.max(metadata.resource_version);
+        state.removed.remove(&metadata.uid);
+        let key = metadata.key();
+        // Another object may have taken the name already.
+        let same = state.objects.get(&key).is_some_and(|it| it.meta().uid == metadata.uid);
+        Ok(if same { state.remove(&key) } else { None })
+    }
+
+    fn saw_up_to(&self, revision: Revision) {
+        let mut state = self.write();
+        state.seen = state.seen.max(revision);
+    }
+
+    fn seen(&self) -> Revision {
+        self.read().seen
+    }
+
+    fn replace(&self, objects: &[&str], revision: Revision) -> (Vec<Change>, Vec<Unreadable>) {
+        let mut unreadable = Vec::new();
+        let mut views = BTreeMap::new();
+        for object in objects {
+            match serde_json::from_str::<V>(object) {
+                Ok(view) => {
+                    views.insert(view.meta().key(), Arc::new(view));
+                }
+                Err(source) => unreadable.push(Unreadable::new(V::RESOURCE, object, source)),
+            }
+        }
+        let mut state = self.write();
+        let older = |it: &Arc<V>| it.meta().resource_version <= revision;
+        let known = state.objects.iter().filter(|(_, object)| older(object));
+        let ended = known.map(|(key, _)| key).filter(|key| !views.contains_key(*key));
+        let ended: Vec<Key> = ended.cloned().collect();
+        let mut changes: Vec<Change> = ended.iter().filter_map(|key| state.remove(key)).collect();
+        state.removed.retain(|uid| views.values().any(|it| it.meta().uid == *uid));
+        changes.extend(views.into_values().filter_map(|view| state.put(view)));
+        state.seen = state.seen.max(revision);
+        state.filled = true;
+        (changes, unreadable)
+    }
+
+    fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change> {
+        let key = write.key();
+        match answer {
+            // An answer that cannot be read will come by watch as well, and is counted there.
+            Outcome::Done(Some(object)) if is_removed(write, object) => self.forget(&key, write),
+            Outcome::Done(Some(object)) => {
+                let view = V::deserialize(object).ok()?;
+                let mut state = self.write();
+                let news = view.meta().resource_version > state.seen;
+                if news { state.put(Arc::new(view)) } else { None }
+            }
+            Outcome::Done(None) if matches!(write, Write::Delete { .. }) => {
+                self.forget(&key, write)
+            }
+            Outcome::Done(None) => {
+                let mut state = self.write();
+                let next = state.objects.get(&key)?.after(write)?;
+                Some(state.place(key, Some(Arc::new(next))))
+            }
+            Outcome::Absent => self.forget(&key, write),
+            Outcome::Stale(_) | Outcome::Refused(_) | Outcome::Unanswered(_) => None,
+        }
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    fn as_change(&self, key: &Key) -> Option<Change> {
+        let object = self.get(key)?;
+        Some(Change {
+            resource: V::RESOURCE,
+            key: key.clone(),
+            before: None,
+            after: Some(object as Arc<dyn Any + Send + Sync>),
+        })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Whether the answer to a delete shows the object as it was, and not as it waits to go.
+fn is_removed(write: &Write, object: &Value) -> bool {
+    let Write::Delete { .. } = write else { return false };
+    let metadata = &object["metadata"];
+    let waits = metadata["deletionTimestamp"].is_string()
+        && (metadata["finalizers"].as_array().is_some_and(|it| !it.is_empty())
+            || metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|it| it > 0));
+    !waits
+}
+
+impl<V: View> Shelf<V> {
+    /// Takes away what our own hand removed.
+    fn forget(&self, key: &Key, write: &Write) -> Option<Change> {
+        let mut state = self.write();
+        let uid = write.fence().map(|fence| fence.uid.clone());
+        let old = state.objects.get(key)?.meta().uid.clone();
+        if uid.is_some_and(|uid| uid != old) {
+            return None;
+        }
+        state.removed.insert(old);
+        state.remove(key)
+    }
+}
+
+/// An object of which only the metadata matters.
+#[derive(Deserialize)]
+struct Bare {
+    metadata: Meta,
+}
