@@ -4,3 +4,5 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 
 pub mod view;
+
+mod fit;
