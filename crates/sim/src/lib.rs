@@ -6,3 +6,9 @@
 pub mod view;
 
 mod fit;
+
+pub mod kubelet;
+mod lot;
+mod requests;
+
+pub mod scheduler;

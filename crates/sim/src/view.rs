@@ -2,11 +2,18 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod lease;
+mod namespace;
 mod node;
 mod placement;
 mod pod;
+mod program;
 
-pub use node::{Address, Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
+pub use lease::{Lease, LeaseSpec};
+pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
+pub use node::{
+    Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect,
+};
 pub use placement::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
     Preferred, SpreadConstraint, Toleration, Weighted,
@@ -15,6 +22,7 @@ pub use pod::{
     Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodSpec, PodStatus,
     Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable, Waiting,
 };
+pub use program::{Program, ProgramState};
 
 use std::collections::BTreeMap;
 
