@@ -2,18 +2,26 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod namespace;
 mod node;
 mod placement;
 mod pod;
+mod service;
 
+pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
 pub use node::{Address, Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
 pub use placement::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
     Preferred, SpreadConstraint, Toleration, Weighted,
 };
+pub use pod::PodAddress;
 pub use pod::{
     Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodSpec, PodStatus,
     Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable, Waiting,
+};
+pub use service::{
+    Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
+    ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
 
 use std::collections::BTreeMap;
