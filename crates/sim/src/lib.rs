@@ -7,3 +7,5 @@ pub mod namespaces;
 pub mod services;
 
 pub mod view;
+
+mod fit;

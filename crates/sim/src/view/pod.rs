@@ -29,9 +29,11 @@ impl View for Pod {
     }
 
     fn tags(&self) -> Vec<Tag> {
-        let owner = self.metadata.controller().map(|owner| Tag::owner(&owner.uid));
-        let node = Some(Self::on_node(&self.spec.node_name));
-        owner.into_iter().chain(node).collect()
+        let owner = match self.metadata.controller() {
+            Some(owner) => Tag::owner(&owner.uid),
+            None => Self::without_owner(&self.metadata.namespace),
+        };
+        vec![owner, Self::on_node(&self.spec.node_name)]
     }
 
     /// A pod that was given to a node is there, whatever the watch still shows: the next decision
@@ -57,6 +59,12 @@ impl Pod {
     #[must_use]
     pub fn on_node(node: &str) -> Tag {
         Tag { index: "node", value: node.to_owned() }
+    }
+
+    /// What the pods of a namespace that nobody controls are filed under.
+    #[must_use]
+    pub fn without_owner(namespace: &str) -> Tag {
+        Tag { index: "orphan", value: namespace.to_owned() }
     }
 
     /// One of its conditions.
