@@ -2,12 +2,17 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod job;
 mod namespace;
 mod node;
 mod placement;
 mod pod;
 mod service;
 
+pub use job::{
+    ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
+    PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
+};
 pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
 pub use node::{Address, Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
 pub use placement::{
