@@ -2,10 +2,16 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod deployment;
 mod node;
 mod placement;
 mod pod;
+mod replica_set;
+mod share;
 
+pub use deployment::{
+    Deployment, DeploymentSpec, DeploymentStatus, Picked, RollingUpdate, Strategy, StrategyKind,
+};
 pub use node::{Address, Node, NodeCondition, NodeSpec, NodeStatus, Taint, TaintEffect};
 pub use placement::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
@@ -15,6 +21,8 @@ pub use pod::{
     Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodSpec, PodStatus,
     Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable, Waiting,
 };
+pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
+pub use share::{Rounding, Share};
 
 use std::collections::BTreeMap;
 
