@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) admission_webhooks: crate::webhooks::Webhooks,
     /// Calls webhooks.
     pub(crate) webhooks: gantry_webhook::Client,
+    /// What other parts of the process show.
+    pub(crate) pages: crate::pages::Pages,
     /// Where it listens, once it does.
     pub(crate) listens: OnceLock<String>,
 }

@@ -60,6 +60,7 @@ impl Api {
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
+            pages: crate::pages::Pages::default(),
             listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);

@@ -65,6 +65,7 @@ pub mod answer;
 pub mod body;
 mod documents;
 mod openapi;
+mod pages;
 pub mod paging;
 mod render;
 

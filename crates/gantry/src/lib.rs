@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod endpoint;
+pub mod kubeconfig;
 pub mod output;
 pub mod server;
 pub mod version;
