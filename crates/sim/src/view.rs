@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod deployment;
 mod job;
 mod lease;
 mod namespace;
@@ -9,8 +10,13 @@ mod node;
 mod placement;
 mod pod;
 mod program;
+mod replica_set;
 mod service;
+mod share;
 
+pub use deployment::{
+    Deployment, DeploymentSpec, DeploymentStatus, Picked, RollingUpdate, Strategy, StrategyKind,
+};
 pub use job::{
     ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
@@ -28,10 +34,12 @@ pub use pod::{
     Waiting,
 };
 pub use program::{Program, ProgramState};
+pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
 pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
+pub use share::{Rounding, Share};
 
 use std::collections::BTreeMap;
 
