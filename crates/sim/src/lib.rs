@@ -10,7 +10,10 @@ mod requests;
 
 pub mod batch;
 pub mod kubelet;
+pub mod members;
 pub mod namespaces;
 pub mod scheduler;
 pub mod services;
 pub mod workloads;
+
+pub use members::{Brief, Member, members};
