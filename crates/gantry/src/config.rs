@@ -3,6 +3,7 @@
 pub mod changes;
 pub mod document;
 pub mod duration;
+pub mod fetch;
 pub mod form;
 pub mod keys;
 pub mod legacy;

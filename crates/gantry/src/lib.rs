@@ -3,6 +3,8 @@
 pub mod cli;
 pub mod config;
 pub mod endpoint;
+pub mod manifests;
+pub mod operator;
 pub mod output;
 pub mod server;
 pub mod version;

@@ -7,6 +7,7 @@
 mod cli_reference;
 mod crds;
 mod kubernetes_schemas;
+mod operator;
 mod requirements;
 mod roles;
 
@@ -26,6 +27,7 @@ use crate::tree::Tree;
 const GENERATORS: &[Generator] = &[
     Generator { name: "CustomResourceDefinitions", owns: &["config/crd"], make: crds::make },
     Generator { name: "ClusterRoles", owns: &["config/rbac"], make: roles::make },
+    Generator { name: "operator's manifests", owns: &["config/operator"], make: operator::make },
     Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
     Generator { name: "requirement index", owns: &[], make: requirements::index },
 ];

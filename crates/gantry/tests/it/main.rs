@@ -11,6 +11,7 @@ mod commands;
 mod conformance;
 mod contention;
 mod dual_pods;
+mod operator;
 mod quotas;
 mod shared_policies;
 
