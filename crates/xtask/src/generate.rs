@@ -5,6 +5,7 @@
 //! `fn(&Tree) -> anyhow::Result<Vec<Generated>>`, and add a line to the list.
 
 mod cli_reference;
+mod configuration;
 mod crds;
 mod kubernetes_schemas;
 mod operator;
@@ -28,6 +29,7 @@ const GENERATORS: &[Generator] = &[
     Generator { name: "CustomResourceDefinitions", owns: &["config/crd"], make: crds::make },
     Generator { name: "ClusterRoles", owns: &["config/rbac"], make: roles::make },
     Generator { name: "operator's manifests", owns: &["config/operator"], make: operator::make },
+    Generator { name: "configuration reference", owns: &[], make: configuration::make },
     Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
     Generator { name: "requirement index", owns: &[], make: requirements::index },
 ];

@@ -1,7 +1,7 @@
 //! Every key of the unified configuration, as data.
 //!
 //! Reading, defaults, the legacy names, `--print-config`, the comparison of two configurations and
-//! the table of [docs/operator.md](../../../../docs/operator.md) are all made from this one list.
+//! the page `docs/operator-configuration.md` are all made from this one list.
 
 use serde_json::Value;
 
