@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
-use gantry_process::health::{self, BindAddress, Health, Probe};
+use gantry_process::health::{self, BindAddress, Handle, Health, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
@@ -114,6 +114,8 @@ pub async fn run(
 ) -> anyhow::Result<Ended> {
     report(&checked, &shell.metrics)?;
     let Checked { settings, .. } = checked;
+    // Before anybody can ask: an operator is not ready because nothing has been checked yet.
+    let ready = shell.health.handle(Probe::Ready, "controllers", "the start is not done")?;
     listen(&settings, &mut shell).await?;
     let clock = shell.tasks.clock().clone();
     let kinds = needed_kinds(&settings);
@@ -129,7 +131,7 @@ pub async fn run(
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
-    start_controllers(&settings, &client, &mut shell)?;
+    start_controllers(&settings, &client, &mut shell, &ready);
     Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
 }
 
@@ -162,19 +164,20 @@ async fn listen(settings: &Operator, shell: &mut Shell) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts every controller that is switched on; their tasks belong to the shell.
+/// Starts every controller that is switched on; their tasks belong to the shell. `ready` passes when
+/// they have seen the cluster.
 ///
 /// There are none yet, and nobody shall think otherwise: an operator without controllers is alive
 /// and never ready.
 fn start_controllers(
     _settings: &Operator,
     _client: &kube::Client,
-    shell: &mut Shell,
-) -> anyhow::Result<()> {
+    _shell: &mut Shell,
+    ready: &Handle,
+) {
     let why = "this build has no controllers";
+    ready.fail(why);
     tracing::warn!("{why}: nothing will be reconciled");
-    shell.health.handle(Probe::Ready, "controllers", why)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod contention;
 mod dual_pods;
 mod operator;
 mod quotas;
+mod shared_operator;
 mod shared_policies;
 
 use std::io::Write;

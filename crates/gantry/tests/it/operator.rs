@@ -3,14 +3,20 @@
 mod rights;
 mod start;
 
-use std::path::{Path, PathBuf};
-
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::{Embedded, Plan};
-use gantry_testkit::http::{Client, Credentials, Protocol, Request, Response, Target};
-use serde_json::{Value, json};
 
 use super::{Run, gantry_with};
+use crate::shared_operator::Site;
+
+/// An embedded server with the operator's manifests in it.
+async fn site() -> (Embedded, Site) {
+    let clock = Clock::system();
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let server = plan.start(&clock).await.unwrap();
+    let site = Site::new(server.target(), &clock).await;
+    (server, site)
+}
 
 /// A file with this configuration, in a folder that goes with the first value.
 fn file(text: &str) -> (tempfile::TempDir, String) {
@@ -133,118 +139,4 @@ fn cf_1_without_a_namespace_there_is_no_map_to_read() {
     let run = gantry_with(&["operator", "--check-config"], &[("NAMESPACE", "A")], "");
     assert_eq!(run.code, 1);
     assert!(run.err.contains("cannot use \"A\" as the operator's namespace"), "{}", run.err);
-}
-
-/// An API server with the operator's manifests in it.
-struct Site {
-    server: Embedded,
-    admin: Client,
-    folder: tempfile::TempDir,
-}
-
-impl Site {
-    /// A server with what `kubectl apply -f config/operator` brings.
-    async fn new() -> Self {
-        let clock = Clock::system();
-        let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
-        let server = plan.start(&clock).await.unwrap();
-        let admin = Client::new(server.target(), Protocol::Http2, clock).unwrap();
-        let site = Self { server, admin, folder: tempfile::tempdir().unwrap() };
-        let mut files: Vec<_> = std::fs::read_dir(manifests()).unwrap().collect();
-        files.sort_by_key(|file| file.as_ref().unwrap().path());
-        for file in files.into_iter().map(|file| file.unwrap().path()) {
-            if file.is_file() {
-                site.apply_file(&file).await;
-            }
-        }
-        site
-    }
-
-    async fn apply_file(&self, file: &Path) {
-        let text = std::fs::read_to_string(file).unwrap();
-        for document in gantry_api::yaml::read(&text).unwrap() {
-            self.apply(&document.to_json()).await;
-        }
-    }
-
-    /// Server-side apply, without a word about conflicts: there must be none.
-    async fn apply(&self, object: &Value) -> Value {
-        let path = format!("{}?fieldManager=install", path_of(object));
-        let request = Request::patch(path, "application/apply-patch+yaml", object);
-        done(&self.admin.send(request).await.unwrap())
-    }
-
-    async fn install_definitions(&self) {
-        for kind in gantry_api::object::KINDS {
-            self.apply(&kind.crd()).await;
-        }
-    }
-
-    /// The operator's own credentials.
-    async fn token(&self) -> String {
-        let account = gantry::manifests::SERVICE_ACCOUNT;
-        let path = format!("{}/serviceaccounts/{account}/token", namespace());
-        let made = done(&self.admin.send(Request::post(path, &json!({}))).await.unwrap());
-        made["status"]["token"].as_str().unwrap().to_owned()
-    }
-
-    /// A client with the operator's own credentials.
-    async fn operator(&self) -> Client {
-        let credentials = Credentials::Token(self.token().await);
-        let target = Target { credentials, ..self.server.target().clone() };
-        Client::new(&target, Protocol::Http2, Clock::system()).unwrap()
-    }
-
-    /// A kubeconfig with the operator's own credentials.
-    async fn kubeconfig(&self) -> PathBuf {
-        let Target { base, authority, .. } = self.server.target();
-        let trusted = self.folder.path().join("ca.crt");
-        std::fs::write(&trusted, authority).unwrap();
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "it",
-            "clusters": [{ "name": "it", "cluster": {
-                "server": base, "certificate-authority": trusted,
-            } }],
-            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "operator" } }],
-            "users": [{ "name": "operator", "user": { "token": self.token().await } }],
-        });
-        let path = self.folder.path().join("kubeconfig");
-        std::fs::write(&path, config.to_string()).unwrap();
-        path
-    }
-
-    async fn get(&self, path: &str) -> Response {
-        self.admin.send(Request::get(path)).await.unwrap()
-    }
-}
-
-fn manifests() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/operator"))
-}
-
-fn namespace() -> String {
-    format!("/api/v1/namespaces/{}", gantry::manifests::NAMESPACE)
-}
-
-fn config_map(name: &str) -> String {
-    format!("{}/configmaps/{name}", namespace())
-}
-
-/// The JSON of an answer that must be a success.
-fn done(answer: &Response) -> Value {
-    assert!(answer.status.is_success(), "{} {}", answer.status, answer.text());
-    answer.json().unwrap()
-}
-
-/// The path of an object of the kinds that are applied here.
-fn path_of(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let root = if version.contains('/') { "/apis" } else { "/api" };
-    let place = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => format!("/namespaces/{namespace}"),
-        None => String::new(),
-    };
-    let plural = format!("{}s", kind.to_lowercase());
-    format!("{root}/{version}{place}/{plural}/{}", text(&object["metadata"]["name"]))
 }

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::{Run, Site, config_map, done, gantry_with, namespace};
+use super::{Run, gantry_with, site};
+use crate::shared_operator::{Site, config_map, done, namespace};
 
 const ENVIRONMENT: [(&str, &str); 1] = [("NAMESPACE", "gantry-system")];
 
@@ -37,7 +38,7 @@ async fn make(site: &Site, name: &str, data: &Value, binary: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cf_3_many_operators_that_start_at_once_agree_on_one_map() {
-    let site = Site::new().await;
+    let (_server, site) = site().await;
     let kubeconfig = site.kubeconfig().await;
     // A rehearsal comes first, and leaves no trace.
     let run = ends(&kubeconfig, &["--check-config"]).await;
@@ -69,7 +70,7 @@ async fn cf_3_many_operators_that_start_at_once_agree_on_one_map() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cf_2_and_cf_7_what_the_maps_say_is_what_is_used() {
-    let site = Site::new().await;
+    let (server, site) = site().await;
     let kubeconfig = site.kubeconfig().await;
     let old = json!({ "any": "mcad: {backoffTime: 11}\n" });
     make(&site, "codeflare-operator-config", &old, &Value::Null).await;
@@ -91,18 +92,18 @@ async fn cf_2_and_cf_7_what_the_maps_say_is_what_is_used() {
 
     // An administrator's credentials read what the operator's may not.
     make(&site, "binary", &Value::Null, &json!({ "c": "AA==" })).await;
-    let run = ends(site.server.kubeconfig(), &["--config=binary"]).await;
+    let run = ends(server.kubeconfig(), &["--config=binary"]).await;
     let cannot = "exactly one data key must exist, found none; binaryData does not count (c)";
     assert!(run.code == 1 && run.err.contains(cannot), "{}", run.err);
     make(&site, "wrong", &json!({ "x": "mcad: {backoffTime: -1}" }), &Value::Null).await;
-    let run = ends(site.server.kubeconfig(), &["--config=wrong"]).await;
+    let run = ends(server.kubeconfig(), &["--config=wrong"]).await;
     let cannot = "error: ConfigMap gantry-system/wrong, x:1:21: mcad.backoffTime: found -1";
     assert!(run.code == 1 && run.err.contains(cannot), "{}", run.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_refused_names_the_right_that_is_missing() {
-    let site = Site::new().await;
+    let (_server, site) = site().await;
     let kubeconfig = site.kubeconfig().await;
     // Without what it may do with wrapped objects, the operator knows two ConfigMaps by name.
     let wrapped = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gantry-wrapped";
@@ -121,7 +122,7 @@ async fn what_is_refused_names_the_right_that_is_missing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn op_18_what_an_instascale_alone_left_is_taken_over() {
-    let site = Site::new().await;
+    let (server, site) = site().await;
     let data = json!({ "maxScaleoutAllowed": "9", "machineSetsStrategy": "duplicate" });
     make(&site, "instascale-config", &data, &Value::Null).await;
     let secret = json!({ "metadata": { "name": "instascale-ocm-secret" } });
@@ -135,7 +136,7 @@ async fn op_18_what_an_instascale_alone_left_is_taken_over() {
         "--configs-namespace=gantry-system",
         "--ocm-secret-namespace=gantry-system",
     ];
-    let run = ends(site.server.kubeconfig(), &flags).await;
+    let run = ends(server.kubeconfig(), &flags).await;
     assert_eq!(run.code, 0, "{}", run.err);
     let map = "ConfigMap gantry-system/instascale-config";
     for line in [
@@ -199,7 +200,7 @@ impl Drop for Operator {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
-    let site = Site::new().await;
+    let (_server, site) = site().await;
     site.install_definitions().await;
     let kubeconfig = site.kubeconfig().await;
     for signal in [Signal::TERM, Signal::INT] {
@@ -240,7 +241,7 @@ async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_is_taken_ends_the_start() {
-    let site = Site::new().await;
+    let (_server, site) = site().await;
     let kubeconfig = site.kubeconfig().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let flag = format!("--config-file={}", site.folder.path().join("absent").display());
