@@ -69,6 +69,20 @@ impl Repair<'_> {
         Ok((active, Repaired { damage, aside, resumed }))
     }
 
+    /// Moves files aside that hold nothing of the log, and returns where to.
+    ///
+    /// Only once the new log is there, which says that something was lost.
+    pub(super) fn keep(&self, names: &[String], resumed: Revision) -> io::Result<Vec<PathBuf>> {
+        let mut aside = Vec::new();
+        for name in names {
+            let to = format!("damaged-{resumed}-{name}");
+            self.disk.rename(name, &to)?;
+            aside.push(self.disk.path(&to));
+        }
+        self.disk.sync()?;
+        Ok(aside)
+    }
+
     /// Copies the rest of a file, and returns where to.
     fn copy(&self, number: u64, offset: usize, resumed: Revision) -> io::Result<Option<PathBuf>> {
         let name = segment::log_name(number);
