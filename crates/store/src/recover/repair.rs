@@ -36,10 +36,10 @@ impl Repair<'_> {
         let resumed = Revision::new(damage.newest.get().max(kept.get()).saturating_add(JUMP));
         // A log that ends before the checkpoint does has nothing to add to it.
         let end = self.read.end.filter(|_| self.read.reached == Some(kept.get()));
-        let sound = end.map_or(0, |end| end.number);
         let names = self.disk.list()?;
         let numbers = names.iter().filter_map(|name| segment::log_number(name));
-        let given_up: Vec<_> = numbers.filter(|number| *number > sound).collect();
+        let is_sound = |number: &u64| end.is_some_and(|end| *number <= end.number);
+        let given_up: Vec<_> = numbers.filter(|number| !is_sound(number)).collect();
         let mut aside = Vec::new();
         if let Some(end) = end {
             aside.extend(self.copy(end.number, end.offset, resumed)?);

@@ -185,6 +185,22 @@ fn a_missing_file_is_noticed() {
     assert!(open(&disk, &options).is_ok());
 }
 
+/// No store makes such a file, but somebody did.
+#[test]
+fn a_repair_leaves_no_damage_behind_before_the_first_file() {
+    let disk = Simulated::default();
+    disk.create(&log_name(0)).unwrap().write_all_at(b"not a header", 0).unwrap();
+    let mut options = without_checkpoints();
+    let error = open(&disk, &options).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    options.damage = OnDamage::Repair;
+    let (store, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.repaired.unwrap().aside.len(), 1);
+    store.close().unwrap();
+    let (_, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.repaired, None);
+}
+
 #[test]
 fn a_torn_end_is_cut_and_reported() {
     let options = without_checkpoints();
