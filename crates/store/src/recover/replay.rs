@@ -283,16 +283,16 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
 
     /// Whether a record is the one that comes next.
     fn follows(&self, record: &Record<'_>) -> bool {
+        let is_covered = (Revision::EMPTY.get()..=self.covered).contains(&record.revision);
+        let forward = record.revision > record.created;
         match (record.operation, self.last) {
             (Operation::Put | Operation::Delete, Some(last)) => {
                 last.checked_add(1) == Some(record.revision)
             }
             (Operation::Mark, Some(last)) => record.revision == last,
-            (Operation::Mark, None) => record.revision <= self.covered,
-            (Operation::Skip, Some(last)) => record.created == last,
-            (Operation::Skip, None) => {
-                record.created == self.covered || record.revision <= self.covered
-            }
+            (Operation::Mark, None) => is_covered,
+            (Operation::Skip, Some(last)) => forward && record.created == last,
+            (Operation::Skip, None) => forward && (record.created == self.covered || is_covered),
             (Operation::Put | Operation::Delete, None)
             | (Operation::Entry | Operation::Floor | Operation::Footer, _) => false,
         }

@@ -4,7 +4,9 @@ use super::*;
 use crate::checkpoint;
 use crate::disk::Disk;
 use crate::disk::simulated::Fault;
+use crate::header::Header;
 use crate::log::segment::log_name;
+use crate::record::{Operation, Record};
 
 /// What anyone can see of a store.
 type Picture = (u64, Vec<Seen>, Vec<(String, String, u64)>);
@@ -199,6 +201,32 @@ fn a_repair_leaves_no_damage_behind_before_the_first_file() {
     store.close().unwrap();
     let (_, recovery) = open(&disk, &options).unwrap();
     assert_eq!(recovery.repaired, None);
+}
+
+/// Their checksums are right, but they lead to where no store has ever been.
+#[test]
+fn records_that_lead_nowhere_are_not_followed() {
+    let mark = |operation, revision, created| Record::mark(operation, revision, 1, created);
+    let table = [
+        ("before the first revision", mark(Operation::Mark, 0, 0)),
+        ("skips to before the first revision", mark(Operation::Skip, 0, 0)),
+        ("skips back", mark(Operation::Skip, 0, 1)),
+        ("skips to where it is", mark(Operation::Skip, 1, 1)),
+    ];
+    for (why, record) in table {
+        let disk = Simulated::default();
+        let header = Header::log(7, 1);
+        let mut bytes = header.encode().to_vec();
+        record.encode(header.seed(), &mut bytes);
+        bytes.resize(4608, 0);
+        disk.create(&log_name(1)).unwrap().write_all_at(&bytes, 0).unwrap();
+        let options = Options { damage: OnDamage::Repair, ..without_checkpoints() };
+        let (store, _) = open(&disk, &options).unwrap();
+        let revision = runtime().block_on(store.commit(put("s", "a", "1"))).unwrap().revision;
+        store.close().unwrap();
+        let (store, recovery) = open(&disk, &options).unwrap();
+        assert_eq!((recovery.repaired, store.revision()), (None, revision), "{why}");
+    }
 }
 
 #[test]
