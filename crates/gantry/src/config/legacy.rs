@@ -156,7 +156,7 @@ impl clap::FromArgMatches for Given {
                 }
                 _ => given.flag(name, word).map_err(|wrong| {
                     let flag = name.flag;
-                    let text = format!("invalid value '{word}' for '--{flag}': {wrong}\n");
+                    let text = format!("invalid value '{word}' for '--{flag}': {wrong}");
                     clap::Error::raw(ErrorKind::ValueValidation, text)
                 })?,
             }
