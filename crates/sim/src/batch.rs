@@ -40,3 +40,6 @@ fn told_delete(write: Write, about: &Reference, message: String, error: &str) ->
         .done(Note::normal(about.clone(), "SuccessfulDelete", message))
         .refused(Note::warning(about.clone(), "FailedDelete", error.to_owned()))
 }
+
+#[cfg(test)]
+mod pretend;
