@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod cron_job;
 mod job;
 mod namespace;
 mod node;
@@ -9,6 +10,7 @@ mod placement;
 mod pod;
 mod service;
 
+pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
 pub use job::{
     ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
