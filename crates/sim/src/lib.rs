@@ -3,10 +3,17 @@
 //! What a real cluster does between an object and a running pod is done here by controllers in the
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 
-pub mod batch;
-pub mod namespaces;
-pub mod services;
-
 pub mod view;
-
 mod fit;
+mod lot;
+mod requests;
+
+pub mod batch;
+pub mod kubelet;
+pub mod members;
+pub mod namespaces;
+pub mod scheduler;
+pub mod services;
+pub mod workloads;
+
+pub use members::{Brief, Member, members};

@@ -243,6 +243,8 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
     /// Why it is so, in one word.
     pub reason: String,
+    /// Why it is so, in a sentence.
+    pub message: String,
     /// Its address.
     #[serde(rename = "podIP")]
     pub pod_ip: String,
@@ -260,6 +262,8 @@ pub struct PodStatus {
     pub container_statuses: Vec<ContainerStatus>,
     /// Its init containers.
     pub init_container_statuses: Vec<ContainerStatus>,
+    /// The generation of the pod that its node has seen.
+    pub observed_generation: Option<i64>,
 }
 
 /// An address of a pod.
@@ -317,6 +321,8 @@ pub struct Condition {
     pub last_transition_time: Option<Timestamp>,
     /// When it was last written, where that is told.
     pub last_update_time: Option<Timestamp>,
+    /// The generation of the object it is about, where that is told.
+    pub observed_generation: Option<i64>,
 }
 
 /// Whether a condition holds.
@@ -350,6 +356,16 @@ impl Truth {
 pub struct ContainerStatus {
     /// Its name.
     pub name: String,
+    /// Its image.
+    pub image: String,
+    /// The image's content.
+    #[serde(rename = "imageID")]
+    pub image_id: String,
+    /// Which of all its runs this is.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Whether it has begun its work.
+    pub started: bool,
     /// Whether it can do its work.
     pub ready: bool,
     /// How often it was started again.
@@ -398,6 +414,9 @@ pub struct Terminated {
     pub exit_code: i64,
     /// Why, in one word.
     pub reason: String,
+    /// Which of its runs it was.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
     /// When it began.
     pub started_at: Option<Timestamp>,
     /// When it ended.
