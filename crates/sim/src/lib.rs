@@ -10,5 +10,7 @@ mod fit;
 pub mod kubelet;
 mod lot;
 mod requests;
+#[cfg(test)]
+mod stand;
 
 pub mod scheduler;

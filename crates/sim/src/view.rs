@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod budget;
 mod lease;
 mod namespace;
 mod node;
@@ -9,11 +10,10 @@ mod placement;
 mod pod;
 mod program;
 
+pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
-pub use node::{
-    Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect,
-};
+pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
 pub use placement::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
     Preferred, SpreadConstraint, Toleration, Weighted,
