@@ -5,6 +5,7 @@
 mod cron_job;
 mod deployment;
 mod job;
+mod budget;
 mod lease;
 mod namespace;
 mod node;
@@ -23,6 +24,7 @@ pub use job::{
     ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
 };
+pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
 pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
