@@ -7,6 +7,8 @@ pub mod view;
 mod fit;
 mod lot;
 mod requests;
+#[cfg(test)]
+mod stand;
 
 pub mod batch;
 pub mod kubelet;

@@ -68,3 +68,6 @@ enum Told {
     Create,
     Delete,
 }
+
+#[cfg(test)]
+mod convergence;

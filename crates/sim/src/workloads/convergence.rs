@@ -1,0 +1,209 @@
+//! Whatever goes wrong on the way, the controllers end in the same place.
+
+use std::time::Duration;
+
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::{
+    Change, Controller, Key, Kind, Plan, Propagation, Resource, View, World, Write,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Deployments, ReplicaSets, writes};
+use crate::view::{Deployment, Phase, Pod, ReplicaSet};
+
+/// Makes pods run, and takes away those that go.
+struct Kubelet;
+
+impl Controller for Kubelet {
+    fn name(&self) -> &'static str {
+        "kubelet"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Pod>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        vec![change.key.clone()]
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
+        let meta = &pod.metadata;
+        if meta.is_going() {
+            let fence = meta.fence();
+            let (resource, key) = (Pod::RESOURCE, key.clone());
+            plan.write(Write::Delete { resource, key, fence, grace: Some(0), propagation: None });
+        } else if pod.status.phase == Phase::Pending {
+            let since = Timestamp::from_second(now.as_second()).unwrap();
+            let ready = json!([{
+                "type": "Ready", "status": "True", "lastTransitionTime": since.to_string(),
+            }]);
+            let body = json!({"status": {"phase": "Running", "conditions": ready}});
+            plan.write(writes::state::<Pod>(meta, body));
+        }
+        plan
+    }
+}
+
+fn deployment(name: &str, replicas: i64, strategy: &Value) -> (Resource, Value) {
+    let object = json!({
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "main", "image": "one"}]},
+            },
+            "strategy": strategy,
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+        },
+    });
+    (Deployment::RESOURCE, object)
+}
+
+fn edit(resource: Resource, name: &'static str, path: &'static str, value: Value) -> Action {
+    Box::new(move |server: &mut Server| {
+        server.edit(&resource, &Key::new("n", name), |it| {
+            *it.pointer_mut(path).unwrap() = value.clone();
+        });
+    })
+}
+
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+
+/// How many pods of which image belong to whom, and what their owners say.
+fn shape(server: &Server) -> Value {
+    let mut pods: Vec<String> = server
+        .list(&Pod::RESOURCE)
+        .iter()
+        .map(|it| {
+            let labels = it["metadata"]["labels"]["app"].as_str().unwrap_or("-");
+            let image = it["spec"]["containers"][0]["image"].as_str().unwrap_or("-");
+            format!("{labels} {image} {}", it["status"]["phase"])
+        })
+        .collect();
+    pods.sort();
+    let said = |resource: &Resource| -> Vec<Value> {
+        let list = server.list(resource);
+        list.iter()
+            .map(|it| {
+                let status = &it["status"];
+                let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+                let mut reasons: Vec<String> = conditions
+                    .iter()
+                    .map(|it| format!("{} {} {}", it["type"], it["status"], it["reason"]))
+                    .collect();
+                reasons.sort();
+                let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+                json!([
+                    it["metadata"]["name"],
+                    it["metadata"]["generation"] == status["observedGeneration"],
+                    counts.map(|name| status[name].as_i64().unwrap_or_default()),
+                    reasons,
+                ])
+            })
+            .collect()
+    };
+    json!({"pods": pods, "deployments": said(&Deployment::RESOURCE)})
+}
+
+fn kill_one() -> Action {
+    Box::new(|server: &mut Server| {
+        let pods = server.list(&Pod::RESOURCE);
+        let name = pods.first().and_then(|it| it["metadata"]["name"].as_str());
+        if let Some(key) = name.map(|name| Key::new("n", name)) {
+            server.delete(&Pod::RESOURCE, &key, Propagation::Background);
+        }
+    })
+}
+
+/// The sets of deployment `a` never have more pods than four and one.
+fn check_surge() -> Action {
+    Box::new(|server: &mut Server| {
+        let sets = server.list(&ReplicaSet::RESOURCE);
+        let mine = sets.iter().filter(|it| it["metadata"]["labels"]["app"] == "a");
+        let size: i64 = mine.map(|it| it["spec"]["replicas"].as_i64().unwrap()).sum();
+        assert!(size <= 5, "no more than four and one, but {size}");
+    })
+}
+
+fn rolling() -> Value {
+    json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
+}
+
+/// Proves that some runs with all kinds of faults, and some with a crash, end where the run without
+/// faults does. `Scenario::prove` would crash at every move, which takes minutes here.
+fn prove(scenario: &Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) {
+    let run = |seed: u64, faults: Faults| {
+        let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(ending.restless.is_empty(), "seed {seed}, {faults:?}: {:#?}", ending.restless);
+        (shape(&ending.server), ending.moves)
+    };
+    let (expected, moves) = run(0, Faults::none());
+    for seed in 0..seeds {
+        assert_eq!(run(seed, Faults::some()).0, expected, "seed {seed}");
+    }
+    for crash in 0..crashes {
+        let at = crash * moves / crashes;
+        let faults = Faults { crash_at: Some(at), ..Faults::none() };
+        assert_eq!(run(crash, faults).0, expected, "seed {crash}, crash at {at}");
+    }
+}
+
+const DEPLOYMENTS: [&dyn Controller; 3] = [&Deployments, &ReplicaSets, &Kubelet];
+
+#[test]
+fn deployments_end_in_the_same_place() {
+    let d = Deployment::RESOURCE;
+    let scenario = Scenario {
+        controllers: &DEPLOYMENTS,
+        defaults: |_, _| {},
+        objects: vec![
+            deployment("a", 2, &rolling()),
+            deployment("b", 1, &json!({"type": "Recreate"})),
+        ],
+        script: vec![
+            edit(d.clone(), "a", IMAGE, json!("two")),
+            edit(d.clone(), "b", IMAGE, json!("two")),
+            kill_one(),
+            edit(d.clone(), "b", "/spec/replicas", json!(2)),
+            edit(d.clone(), "a", IMAGE, json!("three")),
+            edit(d, "a", IMAGE, json!("one")),
+        ],
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    prove(&scenario, 10, 10, shape);
+}
+
+/// A write that landed and was not heard of cannot be counted, so this holds while answers arrive.
+#[test]
+fn no_surge_beyond_the_limit_however_late_the_news() {
+    let d = Deployment::RESOURCE;
+    let image = |name: &str| edit(d.clone(), "a", IMAGE, json!(name));
+    let mut script = Vec::new();
+    for change in [image("two"), kill_one(), image("three"), image("one"), image("two")] {
+        script.push(change);
+        script.extend((0..8).map(|_| check_surge()));
+    }
+    let scenario = Scenario {
+        controllers: &DEPLOYMENTS,
+        defaults: |_, _| {},
+        objects: vec![deployment("a", 4, &rolling())],
+        script,
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    for seed in 0..10 {
+        let faults = Faults { doubled: 50, relists: 20, ..Faults::none() };
+        let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(ending.restless.is_empty(), "seed {seed}: {:?}", ending.restless);
+        let found = shape(&ending.server);
+        assert_eq!(found["pods"], json!(vec!["a two \"Running\""; 4]), "seed {seed}");
+    }
+}
