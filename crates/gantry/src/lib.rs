@@ -4,6 +4,8 @@ pub mod cli;
 pub mod config;
 pub mod endpoint;
 pub mod kubeconfig;
+pub mod manifests;
+pub mod operator;
 pub mod output;
 pub mod server;
 pub mod version;

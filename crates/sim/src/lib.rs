@@ -4,13 +4,18 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 
 pub mod view;
-
 mod fit;
-
-pub mod kubelet;
 mod lot;
 mod requests;
 #[cfg(test)]
 mod stand;
 
+pub mod batch;
+pub mod kubelet;
+pub mod members;
+pub mod namespaces;
 pub mod scheduler;
+pub mod services;
+pub mod workloads;
+
+pub use members::{Brief, Member, members};

@@ -142,6 +142,8 @@ pub struct PodSpec {
     pub topology_spread_constraints: Vec<SpreadConstraint>,
     /// Its name on the network.
     pub hostname: String,
+    /// The headless service that name is below.
+    pub subdomain: String,
 }
 
 /// A condition that must be true for a pod to be ready.
@@ -246,6 +248,9 @@ pub struct PodStatus {
     /// Its address.
     #[serde(rename = "podIP")]
     pub pod_ip: String,
+    /// All its addresses, one per family.
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodAddress>,
     /// Its node's address.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
@@ -259,6 +264,14 @@ pub struct PodStatus {
     pub init_container_statuses: Vec<ContainerStatus>,
     /// The generation of the pod that its node has seen.
     pub observed_generation: Option<i64>,
+}
+
+/// An address of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PodAddress {
+    /// The address.
+    pub ip: String,
 }
 
 /// How far a pod is.
