@@ -5,7 +5,6 @@
 
 pub mod view;
 
-#[cfg_attr(not(test), allow(dead_code, reason = "the controllers that place pods ask this"))]
 mod fit;
 
 pub mod workloads;

@@ -2,13 +2,18 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod controller_revision;
+mod daemon_set;
 mod deployment;
 mod node;
 mod placement;
 mod pod;
 mod replica_set;
 mod share;
+mod stateful_set;
 
+pub use controller_revision::ControllerRevision;
+pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonStrategy};
 pub use deployment::{
     Deployment, DeploymentSpec, DeploymentStatus, Picked, RollingUpdate, Strategy, StrategyKind,
 };
@@ -23,6 +28,10 @@ pub use pod::{
 };
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
 pub use share::{Rounding, Share};
+pub use stateful_set::{
+    Management, Ordinals, Partition, PersistentVolumeClaim, Retention, RetentionPolicy,
+    StatefulSet, StatefulSetSpec, StatefulSetStatus, UpdateKind, UpdateStrategy,
+};
 
 use std::collections::BTreeMap;
 

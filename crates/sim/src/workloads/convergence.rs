@@ -9,8 +9,11 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Deployments, ReplicaSets, writes};
-use crate::view::{Deployment, Phase, Pod, ReplicaSet};
+use super::{DaemonSets, Deployments, ReplicaSets, StatefulSets, writes};
+use crate::view::{
+    ControllerRevision, DaemonSet, Deployment, Node, PersistentVolumeClaim, Phase, Pod, ReplicaSet,
+    StatefulSet,
+};
 
 /// Makes pods run, and takes away those that go.
 struct Kubelet;
@@ -206,4 +209,206 @@ fn no_surge_beyond_the_limit_however_late_the_news() {
         let found = shape(&ending.server);
         assert_eq!(found["pods"], json!(vec!["a two \"Running\""; 4]), "seed {seed}");
     }
+}
+
+fn template(app: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": app}},
+        "spec": {"containers": [{"name": "main", "image": "one"}]},
+    })
+}
+
+fn stateful_set(name: &str, replicas: i64, policy: &str) -> (Resource, Value) {
+    let object = json!({
+        "metadata": {"name": name, "namespace": "n"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(name),
+            "serviceName": name,
+            "podManagementPolicy": policy,
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            "revisionHistoryLimit": 1,
+            "minReadySeconds": 2,
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"},
+        },
+    });
+    (StatefulSet::RESOURCE, object)
+}
+
+/// Pods and claims by name, and what the sets say.
+fn stateful_shape(server: &Server) -> Value {
+    let pods = server.list(&Pod::RESOURCE);
+    let pods = pods.iter().map(|it| {
+        let image = &it["spec"]["containers"][0]["image"];
+        json!([it["metadata"]["name"], image, it["spec"]["hostname"], it["status"]["phase"]])
+    });
+    // A claim whose pod was never made stays, and whether that happened is chance.
+    let claimed = |pod: &Value| {
+        let name = format!("data-{}", pod[0].as_str().unwrap());
+        server.get(&PersistentVolumeClaim::RESOURCE, &Key::new("n", &name)).is_some()
+    };
+    let sets = server.list(&StatefulSet::RESOURCE);
+    let sets = sets.iter().map(|it| {
+        let mut status = it["status"].clone();
+        let same = status["currentRevision"] == status["updateRevision"];
+        for name in ["currentRevision", "updateRevision", "observedGeneration"] {
+            status.as_object_mut().unwrap().remove(name);
+        }
+        json!([it["metadata"]["name"], status, same])
+    });
+    let pods: Vec<Value> = pods.collect();
+    json!({"pods": pods, "claimed": pods.iter().all(claimed), "sets": sets.collect::<Vec<Value>>()})
+}
+
+#[test]
+fn stateful_sets_end_in_the_same_place() {
+    let s = StatefulSet::RESOURCE;
+    let scenario = Scenario {
+        controllers: &[&StatefulSets, &Kubelet],
+        defaults: |_, _| {},
+        objects: vec![stateful_set("a", 2, "OrderedReady"), stateful_set("b", 3, "Parallel")],
+        script: vec![
+            edit(s.clone(), "a", IMAGE, json!("two")),
+            edit(s.clone(), "b", "/spec/replicas", json!(1)),
+            kill_one(),
+            edit(s.clone(), "a", "/spec/replicas", json!(3)),
+            edit(s.clone(), "b", IMAGE, json!("two")),
+            edit(s.clone(), "a", IMAGE, json!("one")),
+            edit(s, "b", "/spec/replicas", json!(2)),
+        ],
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    prove(&scenario, 10, 10, stateful_shape);
+}
+
+/// In order, a pod comes after those before it; with all answers heard, none is ever missing below
+/// one that is there.
+#[test]
+fn stateful_sets_keep_the_order() {
+    let s = StatefulSet::RESOURCE;
+    let check = || -> Action {
+        Box::new(|server: &mut Server| {
+            let pods = server.list(&Pod::RESOURCE);
+            let ready = |it: &&&Value| it["status"]["phase"] == "Running";
+            let names: Vec<&str> =
+                pods.iter().filter_map(|it| it["metadata"]["name"].as_str()).collect();
+            let highest = names.iter().filter_map(|it| it.strip_prefix("a-")?.parse::<i64>().ok());
+            let highest = highest.max().unwrap_or(-1);
+            let ready: Vec<&str> = pods
+                .iter()
+                .filter(ready)
+                .filter_map(|it| it["metadata"]["name"].as_str())
+                .collect();
+            for below in 0..highest {
+                assert!(ready.contains(&format!("a-{below}").as_str()), "{names:?}, but {ready:?}");
+            }
+        })
+    };
+    let mut script = Vec::new();
+    for size in [4, 1, 3, 0, 2] {
+        script.push(edit(s.clone(), "a", "/spec/replicas", json!(size)));
+        script.extend((0..10).map(|_| check()));
+    }
+    let scenario = Scenario {
+        controllers: &[&StatefulSets, &Kubelet],
+        defaults: |_, _| {},
+        objects: vec![stateful_set("a", 2, "OrderedReady")],
+        script,
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    for seed in 0..10 {
+        let faults = Faults { doubled: 50, relists: 20, ..Faults::none() };
+        let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
+        let names = stateful_shape(&ending.server)["pods"].as_array().unwrap().len();
+        assert_eq!(names, 2, "seed {seed}");
+    }
+}
+
+fn daemon_set(name: &str, surge: i64) -> (Resource, Value) {
+    let object = json!({
+        "metadata": {
+            "name": name, "namespace": "n",
+            "annotations": {"deprecated.daemonset.template.generation": "x"},
+        },
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": template(name),
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 1 - surge, "maxSurge": surge},
+            },
+            "revisionHistoryLimit": 1,
+        },
+    });
+    (DaemonSet::RESOURCE, object)
+}
+
+fn node(name: &str) -> (Resource, Value) {
+    (Node::RESOURCE, json!({"metadata": {"name": name, "labels": {"on": "yes"}}, "spec": {}}))
+}
+
+/// Which image runs for whom and on which node, and what the sets say.
+fn daemon_shape(server: &Server) -> Value {
+    let pods = server.list(&Pod::RESOURCE);
+    let pods = pods.iter().map(|it| {
+        let terms = &it["spec"]["affinity"]["nodeAffinity"]
+            ["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+        let node = &terms[0]["matchFields"][0]["values"][0];
+        let image = &it["spec"]["containers"][0]["image"];
+        format!("{} {image} {node}", it["metadata"]["labels"]["app"])
+    });
+    let mut pods: Vec<String> = pods.collect();
+    pods.sort();
+    let sets = server.list(&DaemonSet::RESOURCE);
+    let sets = sets.iter().map(|it| {
+        let mut status = it["status"].clone();
+        status.as_object_mut().unwrap().remove("observedGeneration");
+        json!([it["metadata"]["name"], status])
+    });
+    json!({"pods": pods, "sets": sets.collect::<Vec<Value>>()})
+}
+
+#[test]
+fn daemon_sets_end_in_the_same_place() {
+    let d = DaemonSet::RESOURCE;
+    let add: Action = Box::new(|server: &mut Server| {
+        let (resource, object) = node("n3");
+        server.create(&resource, object);
+    });
+    let taint: Action = Box::new(|server: &mut Server| {
+        server.edit(&Node::RESOURCE, &Key::cluster("n1"), |it| {
+            it["spec"]["taints"] = json!([{"key": "k", "effect": "NoExecute"}]);
+        });
+    });
+    let scenario = Scenario {
+        controllers: &[&DaemonSets, &Kubelet],
+        defaults: |_, _| {},
+        objects: vec![node("n1"), node("n2"), daemon_set("a", 0), daemon_set("b", 1)],
+        script: vec![
+            edit(d.clone(), "a", IMAGE, json!("two")),
+            add,
+            edit(d.clone(), "b", IMAGE, json!("two")),
+            kill_one(),
+            taint,
+            edit(d.clone(), "b", IMAGE, json!("three")),
+            edit(d, "a", IMAGE, json!("one")),
+        ],
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    prove(&scenario, 10, 10, daemon_shape);
+    let ending = scenario.run(3, Faults::some()).unwrap();
+    let expected = [
+        "\"a\" \"one\" \"n2\"",
+        "\"a\" \"one\" \"n3\"",
+        "\"b\" \"three\" \"n2\"",
+        "\"b\" \"three\" \"n3\"",
+    ];
+    assert_eq!(daemon_shape(&ending.server)["pods"], json!(expected));
+    let revisions = ending.server.list(&ControllerRevision::RESOURCE);
+    assert!(revisions.len() <= 4, "one former template of each is kept, not {}", revisions.len());
 }
