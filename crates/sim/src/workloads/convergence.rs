@@ -141,7 +141,19 @@ fn rolling() -> Value {
 
 /// Proves that some runs with all kinds of faults, and some with a crash, end where the run without
 /// faults does. `Scenario::prove` would crash at every move, which takes minutes here.
-fn prove(scenario: &Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) {
+///
+/// Some runs have two processes that both believe they lead, which they should not for long.
+fn prove(mut scenario: Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) {
+    let expected = check(&scenario, seeds, crashes, shape);
+    scenario.replicas = 2;
+    let run = |seed: u64| scenario.run(seed, Faults::some()).unwrap_or_else(|it| panic!("{it}"));
+    for seed in 0..seeds / 2 {
+        let ending = run(seed);
+        assert_eq!(shape(&ending.server), expected, "two processes, seed {seed}");
+    }
+}
+
+fn check(scenario: &Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) -> Value {
     let run = |seed: u64, faults: Faults| {
         let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
         assert!(ending.restless.is_empty(), "seed {seed}, {faults:?}: {:#?}", ending.restless);
@@ -156,6 +168,7 @@ fn prove(scenario: &Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -
         let faults = Faults { crash_at: Some(at), ..Faults::none() };
         assert_eq!(run(crash, faults).0, expected, "seed {crash}, crash at {at}");
     }
+    expected
 }
 
 const DEPLOYMENTS: [&dyn Controller; 3] = [&Deployments, &ReplicaSets, &Kubelet];
@@ -181,7 +194,7 @@ fn deployments_end_in_the_same_place() {
         replicas: 1,
         horizon: Duration::from_secs(3600),
     };
-    prove(&scenario, 10, 10, shape);
+    prove(scenario, 10, 10, shape);
 }
 
 /// A write that landed and was not heard of cannot be counted, so this holds while answers arrive.
@@ -208,6 +221,44 @@ fn no_surge_beyond_the_limit_however_late_the_news() {
         assert!(ending.restless.is_empty(), "seed {seed}: {:?}", ending.restless);
         let found = shape(&ending.server);
         assert_eq!(found["pods"], json!(vec!["a two \"Running\""; 4]), "seed {seed}");
+    }
+}
+
+/// Pods of one deployment are refused, another cannot be read: the third is served.
+#[test]
+fn one_bad_object_leaves_the_others() {
+    let refuse: Action = Box::new(|server: &mut Server| {
+        server.refuse(|write| {
+            let pods = *write.resource() == Pod::RESOURCE;
+            pods && write.verb() == "create" && write.key().name().starts_with("a-")
+        });
+    });
+    let (resource, mut bad) = deployment("bad", 1, &rolling());
+    bad["spec"]["replicas"] = json!("many");
+    let scenario = Scenario {
+        controllers: &DEPLOYMENTS,
+        defaults: |_, _| {},
+        objects: vec![
+            (resource, bad),
+            deployment("a", 2, &rolling()),
+            deployment("c", 2, &rolling()),
+        ],
+        script: vec![refuse, edit(Deployment::RESOURCE, "c", IMAGE, json!("two"))],
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    for seed in 0..5 {
+        let ending = scenario.run(seed, Faults::some()).unwrap_or_else(|it| panic!("{it}"));
+        let found = shape(&ending.server);
+        let pods = found["pods"].as_array().unwrap();
+        let served = pods.iter().filter(|it| **it == "c two \"Running\"").count();
+        assert_eq!(served, 2, "seed {seed}: {found}");
+        let said = &found["deployments"];
+        assert_eq!(said[2][2], json!([2, 2, 2, 2]), "seed {seed}: {said}");
+        // What is refused goes on being tried, and after the deadline it is told.
+        let reasons = said[0][3].to_string();
+        let all = said[0][2][0] == 2;
+        assert!(all || reasons.contains("ProgressDeadlineExceeded"), "seed {seed}: {said}");
     }
 }
 
@@ -281,7 +332,7 @@ fn stateful_sets_end_in_the_same_place() {
         replicas: 1,
         horizon: Duration::from_secs(3600),
     };
-    prove(&scenario, 10, 10, stateful_shape);
+    prove(scenario, 10, 10, stateful_shape);
 }
 
 /// In order, a pod comes after those before it; with all answers heard, none is ever missing below
@@ -400,7 +451,6 @@ fn daemon_sets_end_in_the_same_place() {
         replicas: 1,
         horizon: Duration::from_secs(3600),
     };
-    prove(&scenario, 10, 10, daemon_shape);
     let ending = scenario.run(3, Faults::some()).unwrap();
     let expected = [
         "\"a\" \"one\" \"n2\"",
@@ -411,4 +461,5 @@ fn daemon_sets_end_in_the_same_place() {
     assert_eq!(daemon_shape(&ending.server)["pods"], json!(expected));
     let revisions = ending.server.list(&ControllerRevision::RESOURCE);
     assert!(revisions.len() <= 4, "one former template of each is kept, not {}", revisions.len());
+    prove(scenario, 10, 10, daemon_shape);
 }

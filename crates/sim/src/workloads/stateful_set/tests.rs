@@ -176,8 +176,9 @@ fn a_pod_is_made_with_a_name_of_its_own() {
 
 #[test]
 fn pods_come_and_go_in_order() {
-    let table: [(&str, i64, Vec<Value>, Vec<&str>, Vec<&str>); 11] = [
-        // why, size, pods, in order, in parallel
+    type Row = (&'static str, i64, Vec<Value>, Vec<&'static str>, Vec<&'static str>);
+    // why, size, pods, in order, in parallel
+    let table: [Row; 11] = [
         (
             "one after the other",
             3,
