@@ -4,7 +4,6 @@ use gantry_process::clock::Moment;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::election::TimingError;
 use super::*;
 
 mod contest;
