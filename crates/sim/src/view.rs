@@ -2,10 +2,10 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod budget;
 mod cron_job;
 mod deployment;
 mod job;
-mod budget;
 mod lease;
 mod namespace;
 mod node;
@@ -16,6 +16,7 @@ mod replica_set;
 mod service;
 mod share;
 
+pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
 pub use deployment::{
     Deployment, DeploymentSpec, DeploymentStatus, Picked, RollingUpdate, Strategy, StrategyKind,
@@ -24,7 +25,6 @@ pub use job::{
     ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
 };
-pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
 pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
