@@ -11,7 +11,8 @@ use serde_json::{Map, Value, json};
 
 use crate::pod_status::{Said, say};
 use crate::view::{
-    Condition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, Rounding, Share, Truth,
+    Condition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, Rounding, Share, StatefulSet,
+    Truth,
 };
 
 /// How long a pod that was told to go may still be there.
@@ -37,6 +38,7 @@ impl Controller for Budgets {
             Kind::of::<Pod>(),
             Kind::of::<ReplicaSet>(),
             Kind::of::<Deployment>(),
+            Kind::of::<StatefulSet>(),
         ]
     }
 
@@ -71,7 +73,9 @@ fn counts_differently(change: &Change) -> bool {
     }
     let scale = |it: Option<&Deployment>| it.map(|it| it.spec.replicas);
     let size = |it: Option<&ReplicaSet>| it.map(|it| it.spec.replicas);
+    let parts = |it: Option<&StatefulSet>| it.map(|it| it.spec.replicas);
     change.is::<Pod>()
+        || parts(change.before()) != parts(change.after())
         || scale(change.before()) != scale(change.after())
         || size(change.before()) != size(change.after())
 }
@@ -125,6 +129,11 @@ fn scale(world: &World, key: &Key, pods: &[Arc<Pod>]) -> Result<i64, String> {
                         (deployment.metadata.uid.clone(), deployment.spec.replicas)
                     }
                 }
+            }
+            "StatefulSet" => {
+                let set = world.shelf::<StatefulSet>().get(&key.beside(&owner.name));
+                let set = set.filter(|it| it.metadata.uid == owner.uid).ok_or_else(unknown)?;
+                (set.metadata.uid.clone(), set.spec.replicas)
             }
             "Job" | "DaemonSet" => {
                 return Err(format!(

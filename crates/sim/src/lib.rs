@@ -6,8 +6,6 @@
 mod fit;
 mod lot;
 mod requests;
-#[cfg(test)]
-mod stand;
 pub mod view;
 
 pub mod batch;
@@ -20,6 +18,9 @@ pub mod pod_gc;
 mod pod_status;
 pub mod scheduler;
 pub mod services;
+pub mod shape;
+#[cfg(test)]
+mod stand;
 pub mod workloads;
 
 pub use members::{Brief, Member, members};

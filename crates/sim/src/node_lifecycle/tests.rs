@@ -119,7 +119,7 @@ fn taints_follow_conditions() {
     let both = |name: &str| vec![format!("{name} NoSchedule"), format!("{name} NoExecute")];
     let one = |name: &str| vec![format!("{name} NoSchedule")];
     use Disruption::{Full, Normal, Partial};
-    let table: Vec<(&str, Option<&str>, &Value, Disruption, Vec<String>)> = vec![
+    let table = [
         ("well", Some("True"), &none, Normal, vec![]),
         ("others' taints stay", Some("True"), &own, Normal, vec!["mine NoExecute".to_owned()]),
         ("not ready", Some("False"), &none, Normal, both("not-ready")),
@@ -195,7 +195,7 @@ fn pods_leave_when_they_no_longer_put_up_with_it() {
     let undated = json!([{"key": key, "effect": "NoExecute"}]);
     let mild = json!([{"key": key, "effect": "NoSchedule"}]);
     let for_time = |seconds: Value| json!([{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
-    let table: Vec<(&str, &Value, Value, i64, usize, Option<u64>)> = vec![
+    let table = [
         ("not at all", &taint, json!([]), 0, 1, None),
         ("for ever", &taint, for_time(Value::Null), 0, 0, None),
         ("for some time", &taint, for_time(json!(300)), 0, 0, Some(290)),
