@@ -3,8 +3,21 @@
 //! What a real cluster does between an object and a running pod is done here by controllers in the
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 
+mod fit;
+mod lot;
+mod requests;
+#[cfg(test)]
+mod stand;
 pub mod view;
 
-mod fit;
-
+pub mod batch;
+pub mod kubelet;
+pub mod members;
+pub mod namespaces;
+pub mod rights;
+pub mod scheduler;
+pub mod services;
+pub mod shape;
 pub mod workloads;
+
+pub use members::{Brief, Member, members};

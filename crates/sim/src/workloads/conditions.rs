@@ -21,6 +21,7 @@ pub(super) fn found(
         message,
         last_transition_time: Some(now),
         last_update_time: Some(now),
+        observed_generation: None,
     }
 }
 
