@@ -14,6 +14,7 @@ pub mod batch;
 pub mod kubelet;
 pub mod members;
 pub mod namespaces;
+pub mod programs;
 pub mod scheduler;
 pub mod services;
 pub mod shape;
