@@ -33,6 +33,8 @@ use crate::view::Node;
 
 mod admit;
 mod container;
+#[cfg(test)]
+mod convergence;
 mod node;
 mod pod;
 mod range;

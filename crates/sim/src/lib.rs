@@ -18,6 +18,7 @@ pub mod namespaces;
 pub mod node_lifecycle;
 pub mod pod_gc;
 mod pod_status;
+pub mod programs;
 pub mod rights;
 pub mod scheduler;
 pub mod services;
