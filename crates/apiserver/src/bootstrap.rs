@@ -60,6 +60,7 @@ impl Api {
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
+            sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);
