@@ -2,5 +2,8 @@
 //!
 //! What a real cluster does between an object and a running pod is done here by controllers in the
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
+//! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
+pub mod logs;
+pub mod shell;
 pub mod view;
