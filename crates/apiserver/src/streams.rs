@@ -55,7 +55,7 @@ impl Api {
             "portforward" => {
                 check_ports(&ask.query)?;
                 self.review_connection(&ask).await?;
-                self.locate(&ask, None)?;
+                self.locate(&ask, None)?.on_node(&ask)?;
                 sessions::is_upgrade(&ask.headers)?;
                 Err(Refusal::bad_request(
                     "ports of pods are not forwarded: what runs in the pods of this server opens \
@@ -105,6 +105,7 @@ impl Api {
 }
 
 /// Where a pod runs.
+#[must_use = "a pod without a node cannot be reached"]
 enum Located {
     /// Not yet on any node.
     Nowhere,

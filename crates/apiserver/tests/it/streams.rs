@@ -191,6 +191,7 @@ async fn what_cannot_be_is_refused_in_known_words() {
         ("GET", "lost/attach", 404, "pods \"gone\" not found"),
         ("GET", "p/exec?command=x&stdout=1", 400, "Upgrade request required"),
         ("POST", "p/portforward?ports=80", 400, "Upgrade request required"),
+        ("POST", "free/portforward", 400, "pod free does not have a host assigned"),
         (
             "DELETE",
             "p/exec",
