@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-pub use check::{Rule, Violation};
+pub use check::{Rule, Violation, nearest};
 pub use structural::{described, of};
 
 /// A structural schema, compiled for checking.

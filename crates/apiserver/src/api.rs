@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) webhooks: gantry_webhook::Client,
     /// Places for conversations with containers.
     pub(crate) sessions: Arc<tokio::sync::Semaphore>,
+    /// What other parts of the process show.
+    pub(crate) pages: crate::pages::Pages,
     /// Where it listens, once it does.
     pub(crate) listens: OnceLock<String>,
 }

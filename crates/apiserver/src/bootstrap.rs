@@ -61,6 +61,7 @@ impl Api {
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
+            pages: crate::pages::Pages::default(),
             listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);

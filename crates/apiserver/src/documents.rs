@@ -22,7 +22,11 @@ pub(crate) fn answer(
     style: Style,
 ) -> Result<Response<Body>, Refusal> {
     if *route == Route::Unknown {
-        return Ok(answer::no_page());
+        let page = api.shown_at(parts.uri.path()).filter(|_| parts.method == Method::GET);
+        return Ok(match page {
+            Some(page) => answer::document(StatusCode::OK, style, &page),
+            None => answer::no_page(),
+        });
     }
     if parts.method != Method::GET {
         return Err(Refusal::method_not_allowed());

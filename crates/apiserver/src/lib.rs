@@ -67,6 +67,7 @@ pub mod answer;
 pub mod body;
 mod documents;
 mod openapi;
+mod pages;
 pub mod paging;
 mod render;
 

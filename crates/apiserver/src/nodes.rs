@@ -58,6 +58,8 @@ pub struct Target {
     /// The pod as the server knows it. Who plays its node need not look it up again, and decides by
     /// the very object that the request was checked against.
     pub object: Arc<Value>,
+    /// Its node, likewise.
+    pub host: Arc<Value>,
 }
 
 /// What of a log is wanted.

@@ -82,12 +82,15 @@ impl Api {
         if node.is_empty() {
             return Ok(Located::Nowhere);
         }
-        let known = resource(self, "", "v1", "nodes")
-            .is_some_and(|nodes| self.stored(&nodes, "", &node).is_some());
-        if !known {
+        let nodes = resource(self, "", "v1", "nodes");
+        let host = nodes.and_then(|nodes| {
+            let entry = self.stored(&nodes, "", &node)?;
+            Some(nodes.tree(&entry))
+        });
+        let Some(host) = host else {
             // A real server takes the node for one of what the path names.
             return Err(Refusal::not_found(&ask.resource.group, &ask.resource.plural, &node));
-        }
+        };
         Ok(Located::On(Target {
             namespace: ask.target.namespace.clone(),
             pod: ask.target.name.clone(),
@@ -95,6 +98,7 @@ impl Api {
             node,
             container,
             object: Arc::new(pod),
+            host: Arc::new(host),
         }))
     }
 

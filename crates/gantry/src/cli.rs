@@ -3,6 +3,7 @@
 mod apiserver;
 mod check;
 mod crds;
+mod operator;
 mod user;
 
 use std::ffi::OsString;
@@ -25,13 +26,15 @@ Examples:
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
   gantry apiserver                        run a Kubernetes-compatible API server
+  gantry operator --leader-elect          run the controllers against a cluster
   gantry user add bob --group devs        give somebody a kubeconfig of their own
   gantry completions bash > /etc/bash_completion.d/gantry
 
 Exit codes:
   0  done
   1  not done: the error says why and what to do
-  2  the command line is wrong";
+  2  the command line is wrong
+Some commands have more; their help lists them.";
 
 /// Turns Linux hosts into a shared accelerator cluster and keeps it useful.
 #[derive(Debug, Parser)]
@@ -50,6 +53,7 @@ enum Command {
     Apiserver(apiserver::Arguments),
     Check(check::Arguments),
     Crds(crds::Arguments),
+    Operator(Box<operator::Arguments>),
     User(user::Arguments),
     Completions(Completions),
     Version(Version),
@@ -93,6 +97,8 @@ enum End {
     Done,
     /// The reasons have been printed.
     Refused,
+    /// The same, with a code that tells other programs which reasons.
+    Failed(u8),
 }
 
 /// The whole command tree, for completion scripts and the reference.
@@ -122,6 +128,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match end.and_then(|end| output.finish().map(|()| end).map_err(Into::into)) {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::FAILURE,
+        Ok(End::Failed(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output.failure(&error);
@@ -135,6 +142,7 @@ fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
         Command::Apiserver(arguments) => apiserver::run(arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
+        Command::Operator(arguments) => operator::run(*arguments, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {
             let mut script = Vec::new();

@@ -1,5 +1,17 @@
 //! Settings, parsed once into a checked value.
 
+pub mod changes;
+pub mod document;
+pub mod duration;
+pub mod fetch;
+pub mod form;
+pub mod keys;
+pub mod legacy;
+pub mod operator;
+pub mod render;
+pub mod source;
+pub mod values;
+
 use std::path::{Path, PathBuf};
 
 use anstream::ColorChoice;

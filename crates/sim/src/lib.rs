@@ -4,6 +4,20 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 //! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
-pub mod logs;
-pub mod shell;
 pub mod view;
+
+mod fit;
+mod lot;
+mod requests;
+
+pub mod batch;
+pub mod kubelet;
+pub mod logs;
+pub mod members;
+pub mod namespaces;
+pub mod scheduler;
+pub mod services;
+pub mod shell;
+pub mod workloads;
+
+pub use members::{Brief, Member, members};

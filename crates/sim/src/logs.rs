@@ -1,10 +1,12 @@
 //! What containers have said: a bounded log in memory for each, and the one of the run before.
 //!
-//! Whoever plays a node calls [`Logs::begin`] when a container starts, [`Logs::append`] for what it
-//! says, [`Logs::end`] when it stops and [`Logs::forget`] when its pod is gone. Whoever reads calls
+//! Whoever sees pods change calls [`Logs::observe`] for each and [`Logs::forget`] when one is gone;
+//! that is all pretend containers need. A program that really runs calls [`Logs::begin`] when it
+//! starts, [`Logs::append`] for what it says and [`Logs::end`] when it stops. Whoever reads calls
 //! [`readable`] to learn which run a request is about, and then [`Logs::read`]. What is read, and in
 //! which order options apply, is as a kubelet does it.
 
+mod observe;
 mod ring;
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,6 +37,8 @@ struct Shared {
 /// The runs of a container whose logs are kept.
 #[derive(Debug)]
 struct Runs {
+    /// How often the container had been started again when the current run began.
+    number: i64,
     current: Arc<Ring>,
     previous: Option<Arc<Ring>>,
 }
@@ -70,24 +74,30 @@ impl Logs {
         Self::default()
     }
 
-    /// A run of a container begins with `lines`. What it said before becomes the previous run, and
-    /// what was before that is forgotten.
+    /// A run of a container begins with `lines`; `run` is how often it had been started again. What
+    /// it said before becomes the previous run, and what was before that is forgotten. A run that
+    /// has begun already does not begin again.
     pub fn begin<'a>(
         &self,
         pod: &str,
         container: &str,
+        run: i64,
         now: Timestamp,
         lines: impl IntoIterator<Item = &'a str>,
     ) {
-        let ring = Arc::new(Ring::new(Arc::clone(&self.0.total)));
-        for line in lines {
-            ring.push(now, line);
-        }
         let replaced = {
             let mut pods = self.pods();
-            let runs = pods.entry(pod.to_owned()).or_default();
-            let previous = runs.remove(container).map(|runs| runs.current);
-            runs.insert(container.to_owned(), Runs { current: ring, previous: previous.clone() });
+            let all = pods.entry(pod.to_owned()).or_default();
+            if all.get(container).is_some_and(|runs| runs.number >= run) {
+                return;
+            }
+            let current = Arc::new(Ring::new(Arc::clone(&self.0.total)));
+            for line in lines {
+                current.push(now, line);
+            }
+            let previous = all.remove(container).map(|runs| runs.current);
+            let runs = Runs { number: run, current, previous: previous.clone() };
+            all.insert(container.to_owned(), runs);
             previous
         };
         if let Some(replaced) = replaced {
@@ -109,6 +119,22 @@ impl Logs {
     /// still be read.
     pub fn end(&self, pod: &str, container: &str) {
         if let Some(ring) = self.ring(pod, container, Run::Current) {
+            ring.end();
+        }
+    }
+
+    /// A run is over, if it is the current one and was not over before; it may have a last word.
+    fn finish(&self, pod: &str, container: &str, run: i64, now: Timestamp, line: Option<&str>) {
+        let ring = {
+            let pods = self.pods();
+            let runs = pods.get(pod).and_then(|all| all.get(container));
+            runs.filter(|runs| runs.number == run).map(|runs| Arc::clone(&runs.current))
+        };
+        if let Some(ring) = ring {
+            // After its end a ring takes no more words.
+            if let Some(line) = line {
+                ring.push(now, line);
+            }
             ring.end();
         }
     }
@@ -211,11 +237,6 @@ impl Reader {
     }
 }
 
-/// The lines that a pod's annotation wants said first.
-pub fn wanted(pod: &Value) -> impl Iterator<Item = &str> {
-    pod["metadata"]["annotations"][SAYS].as_str().unwrap_or_default().lines()
-}
-
 /// Which run of a container its log is to be read from, by the status of its pod.
 ///
 /// # Errors
@@ -234,13 +255,16 @@ pub fn readable(pod: &Value, container: &str, previous: bool) -> Result<Run, Str
         state["terminated"]["containerID"].as_str().is_some_and(|id| !id.is_empty())
     };
     let (state, last) = (&status["state"], &status["lastState"]);
+    let begun = state["running"].is_object() || ran(state);
     if previous {
-        return match ran(last) {
-            true => Ok(Run::Previous),
-            false => Err(format!("previous terminated {} not found", what())),
+        return match (ran(last), begun) {
+            (true, true) => Ok(Run::Previous),
+            // Nothing has begun since, so what we keep of the last run is the current one.
+            (true, false) => Ok(Run::Current),
+            (false, _) => Err(format!("previous terminated {} not found", what())),
         };
     }
-    if state["running"].is_object() || ran(state) {
+    if begun {
         return Ok(Run::Current);
     }
     // A run that did not begin has no log, and what is there is still the last one's.

@@ -5,8 +5,10 @@
 //! `fn(&Tree) -> anyhow::Result<Vec<Generated>>`, and add a line to the list.
 
 mod cli_reference;
+mod configuration;
 mod crds;
 mod kubernetes_schemas;
+mod operator;
 mod requirements;
 mod roles;
 
@@ -26,6 +28,8 @@ use crate::tree::Tree;
 const GENERATORS: &[Generator] = &[
     Generator { name: "CustomResourceDefinitions", owns: &["config/crd"], make: crds::make },
     Generator { name: "ClusterRoles", owns: &["config/rbac"], make: roles::make },
+    Generator { name: "operator's manifests", owns: &["config/operator"], make: operator::make },
+    Generator { name: "configuration reference", owns: &[], make: configuration::make },
     Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
     Generator { name: "requirement index", owns: &[], make: requirements::index },
 ];

@@ -306,16 +306,20 @@ fn fits_format(format: &str, text: &str) -> bool {
 
 /// The field that was probably meant by one that does not exist.
 fn likely_field<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    match nearest(name, known) {
+        Some(candidate) => format!("did you mean \"{candidate}\"?"),
+        None => "remove it, or check where it belongs".to_owned(),
+    }
+}
+
+/// The known name that was probably meant by an unknown one; none if all are too far off.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let close = known
         .map(|candidate| (distance(name, candidate), candidate))
         .min()
         .filter(|(distance, _)| *distance <= 1 + name.chars().count() / 4);
-    match close {
-        Some((_, candidate)) => {
-            format!("did you mean \"{candidate}\"?")
-        }
-        None => "remove it, or check where it belongs".to_owned(),
-    }
+    close.map(|(_, candidate)| candidate)
 }
 
 /// Edits (insert, delete, replace) between two names, letter case aside.

@@ -166,6 +166,7 @@ async fn a_log_is_plain_text_of_the_container_that_is_meant() {
     let (target, options) = &asked[0];
     assert_eq!((target.namespace.as_str(), target.pod.as_str()), ("default", "p"));
     assert_eq!(target.object["metadata"]["uid"], json!(target.uid));
+    assert_eq!(target.host["metadata"]["name"], "n");
     let expected = LogOptions { timestamps: true, tail: Some(5), ..LogOptions::default() };
     assert_eq!(*options, expected);
     assert_eq!(asked.len(), 2, "no node is asked for a pod that has none");

@@ -135,9 +135,9 @@ async fn kubectl_reads_logs() {
     let waiting = json!({ "waiting": { "reason": "ContainerCreating" } });
     house.pod("slow", &[("main", waiting)]).await;
     let ago = |seconds| house.now.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
-    house.logs.begin(&uid, "main", ago(300), ["one", "two"]);
+    house.logs.begin(&uid, "main", 0, ago(300), ["one", "two"]);
     house.logs.append(&uid, "main", ago(10), "three");
-    house.logs.begin(&uid, "side", ago(5), ["beside"]);
+    house.logs.begin(&uid, "side", 0, ago(5), ["beside"]);
     house.logs.end(&uid, "side");
     let stamp = format!("{:.9}", ago(10));
     let table = [
@@ -279,7 +279,7 @@ async fn kubectl_runs_commands() {
     assert!(output.status.success());
     assert_eq!(output.stdout.len(), 5_000_000);
     // Whoever attaches hears what is said from then on, until the container ends.
-    house.logs.begin(&uid, "main", house.now, ["before"]);
+    house.logs.begin(&uid, "main", 0, house.now, ["before"]);
     let mut command = house.shell.command("kubectl");
     command.args(["attach", "web"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Child::start(command);

@@ -5,6 +5,9 @@ mod access;
 mod dual_pods;
 mod guests;
 mod like_kubernetes;
+mod operator;
+#[path = "../it/shared_operator.rs"]
+mod shared_operator;
 #[path = "../it/shared_policies.rs"]
 mod shared_policies;
 

@@ -88,7 +88,7 @@ fn every_shell_gets_a_completion_script() {
 
 #[test]
 fn every_command_has_examples() {
-    for command in ["apiserver", "check", "crds", "user", "completions", "version"] {
+    for command in ["apiserver", "check", "crds", "operator", "user", "completions", "version"] {
         let run = gantry(&[command, "--help"]);
         assert_eq!(run.code, 0);
         assert!(run.out.contains("Examples:\n"), "{command}: {}", run.out);

@@ -11,7 +11,9 @@ mod commands;
 mod conformance;
 mod contention;
 mod dual_pods;
+mod operator;
 mod quotas;
+mod shared_operator;
 mod shared_policies;
 
 use std::io::Write;

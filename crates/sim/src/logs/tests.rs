@@ -32,7 +32,7 @@ fn read(logs: &Logs, options: &Options) -> (String, bool) {
 /// A container that has said 1, 2, 3 and 4 at those seconds.
 fn four() -> Logs {
     let logs = Logs::new();
-    logs.begin("p", "c", at(1), ["one"]);
+    logs.begin("p", "c", 0, at(1), ["one"]);
     for (second, line) in [(2, "two"), (3, "three"), (4, "four")] {
         logs.append("p", "c", at(second), line);
     }
@@ -112,13 +112,15 @@ fn the_run_before_is_kept_and_the_one_before_that_is_not() {
     let follow = Options { follow: true, tail: Some(0), ..Options::default() };
     let mut old = logs.read("p", "c", Run::Current, &follow).unwrap();
     assert!(logs.read("p", "c", Run::Previous, &follow).is_none());
-    logs.begin("p", "c", at(9), ["again"]);
+    logs.begin("p", "c", 1, at(9), ["again"]);
+    logs.begin("p", "c", 1, at(9), ["not twice"]);
+    logs.begin("p", "c", 0, at(9), ["nor late"]);
     assert_eq!(drain(&mut old), (String::new(), true), "who follows a run ends with it");
     let all = Options::default();
     assert_eq!(read(&logs, &all).0, "again\n");
     let mut previous = logs.read("p", "c", Run::Previous, &all).unwrap();
     assert_eq!(drain(&mut previous).0, "one\ntwo\nthree\nfour\n");
-    logs.begin("p", "c", at(10), []);
+    logs.begin("p", "c", 2, at(10), []);
     let mut previous = logs.read("p", "c", Run::Previous, &all).unwrap();
     assert_eq!(drain(&mut previous).0, "again\n");
 }
@@ -126,7 +128,7 @@ fn the_run_before_is_kept_and_the_one_before_that_is_not() {
 #[test]
 fn nothing_is_kept_of_what_is_gone() {
     let logs = four();
-    logs.begin("q", "c", at(1), ["x"]);
+    logs.begin("q", "c", 0, at(1), ["x"]);
     let kept = logs.0.total.load(Ordering::Relaxed);
     logs.append("q", "no such container", at(1), "x");
     logs.append("no such pod", "c", at(1), "x");
@@ -155,16 +157,9 @@ fn a_full_log_forgets_its_oldest_lines() {
 #[test]
 fn long_lines_are_broken() {
     let logs = Logs::new();
-    logs.begin("p", "c", at(1), ["ä".repeat(LINE).as_str()]);
+    logs.begin("p", "c", 0, at(1), ["ä".repeat(LINE).as_str()]);
     let (text, _) = read(&logs, &Options::default());
     assert_eq!(text.lines().map(str::len).collect::<Vec<_>>(), [LINE, LINE]);
-}
-
-#[test]
-fn an_annotation_says_what_is_said_first() {
-    let pod = json!({ "metadata": { "annotations": { SAYS: "one\ntwo\n" } } });
-    assert_eq!(wanted(&pod).collect::<Vec<_>>(), ["one", "two"]);
-    assert_eq!(wanted(&json!({})).count(), 0);
 }
 
 #[test]
@@ -180,6 +175,7 @@ fn which_run_is_read_is_decided_as_on_a_node() {
         ("has ended", &ended, &none, false, Ok(Run::Current)),
         ("ran before", &running, &ended, true, Ok(Run::Previous)),
         ("is about to run again", &waiting("CrashLoopBackOff"), &ended, false, Ok(Run::Current)),
+        ("ran last", &waiting("CrashLoopBackOff"), &ended, true, Ok(Run::Current)),
         ("could not run again", &never, &ended, false, Ok(Run::Current)),
         ("could not run", &never, &none, false, words("is terminated")),
         ("could not run twice", &waiting("x"), &never, false, words("is terminated")),
@@ -230,7 +226,7 @@ proptest! {
     #[test]
     fn nothing_is_read_twice_or_left_out(steps in prop::collection::vec(0_usize..5, 0..60)) {
         let logs = Logs::new();
-        logs.begin("p", "c", at(0), []);
+        logs.begin("p", "c", 0, at(0), []);
         let follow = Options { follow: true, ..Options::default() };
         let mut reader = logs.read("p", "c", Run::Current, &follow).unwrap();
         let (mut said, mut heard) = (String::new(), String::new());

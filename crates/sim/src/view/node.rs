@@ -103,6 +103,39 @@ pub struct NodeStatus {
     pub conditions: Vec<NodeCondition>,
     /// Where it is reached.
     pub addresses: Vec<Address>,
+    /// What it is.
+    pub node_info: NodeInfo,
+    /// `Running` once it is there.
+    pub phase: String,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeInfo {
+    /// Its processor, as Go names it.
+    pub architecture: String,
+    /// Which of its starts this is.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// What runs containers.
+    pub container_runtime_version: String,
+    /// The release of its kernel.
+    pub kernel_version: String,
+    /// The version of the proxy that no longer says so.
+    pub kube_proxy_version: String,
+    /// The version of its kubelet.
+    pub kubelet_version: String,
+    /// Which machine it is.
+    #[serde(rename = "machineID")]
+    pub machine_id: String,
+    /// Its system, as Go names it.
+    pub operating_system: String,
+    /// Its system, as people name it.
+    pub os_image: String,
+    /// Which machine it is, by its firmware.
+    #[serde(rename = "systemUUID")]
+    pub system_uuid: String,
 }
 
 /// Where a node is reached.

@@ -122,4 +122,10 @@ pub struct SpreadConstraint {
     pub label_selector: Option<Selector>,
     /// How many parts there should be at least.
     pub min_domains: Option<i64>,
+    /// Labels whose values pods must share with this one to be counted.
+    pub match_label_keys: Vec<String>,
+    /// `Ignore` when nodes the pod cannot be on count as well.
+    pub node_affinity_policy: String,
+    /// `Honor` when nodes with taints the pod does not put up with do not count.
+    pub node_taints_policy: String,
 }

@@ -29,9 +29,11 @@ impl View for Pod {
     }
 
     fn tags(&self) -> Vec<Tag> {
-        let owner = self.metadata.controller().map(|owner| Tag::owner(&owner.uid));
-        let node = Some(Self::on_node(&self.spec.node_name));
-        owner.into_iter().chain(node).collect()
+        let owner = match self.metadata.controller() {
+            Some(owner) => Tag::owner(&owner.uid),
+            None => Self::without_owner(&self.metadata.namespace),
+        };
+        vec![owner, Self::on_node(&self.spec.node_name)]
     }
 
     /// A pod that was given to a node is there, whatever the watch still shows: the next decision
@@ -57,6 +59,12 @@ impl Pod {
     #[must_use]
     pub fn on_node(node: &str) -> Tag {
         Tag { index: "node", value: node.to_owned() }
+    }
+
+    /// What the pods of a namespace that nobody controls are filed under.
+    #[must_use]
+    pub fn without_owner(namespace: &str) -> Tag {
+        Tag { index: "orphan", value: namespace.to_owned() }
     }
 
     /// One of its conditions.
@@ -134,6 +142,8 @@ pub struct PodSpec {
     pub topology_spread_constraints: Vec<SpreadConstraint>,
     /// Its name on the network.
     pub hostname: String,
+    /// The headless service that name is below.
+    pub subdomain: String,
 }
 
 /// A condition that must be true for a pod to be ready.
@@ -233,9 +243,14 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
     /// Why it is so, in one word.
     pub reason: String,
+    /// Why it is so, in a sentence.
+    pub message: String,
     /// Its address.
     #[serde(rename = "podIP")]
     pub pod_ip: String,
+    /// All its addresses, one per family.
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodAddress>,
     /// Its node's address.
     #[serde(rename = "hostIP")]
     pub host_ip: String,
@@ -247,6 +262,16 @@ pub struct PodStatus {
     pub container_statuses: Vec<ContainerStatus>,
     /// Its init containers.
     pub init_container_statuses: Vec<ContainerStatus>,
+    /// The generation of the pod that its node has seen.
+    pub observed_generation: Option<i64>,
+}
+
+/// An address of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PodAddress {
+    /// The address.
+    pub ip: String,
 }
 
 /// How far a pod is.
@@ -296,6 +321,8 @@ pub struct Condition {
     pub last_transition_time: Option<Timestamp>,
     /// When it was last written, where that is told.
     pub last_update_time: Option<Timestamp>,
+    /// The generation of the object it is about, where that is told.
+    pub observed_generation: Option<i64>,
 }
 
 /// Whether a condition holds.
@@ -329,6 +356,16 @@ impl Truth {
 pub struct ContainerStatus {
     /// Its name.
     pub name: String,
+    /// Its image.
+    pub image: String,
+    /// The image's content.
+    #[serde(rename = "imageID")]
+    pub image_id: String,
+    /// Which of all its runs this is.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Whether it has begun its work.
+    pub started: bool,
     /// Whether it can do its work.
     pub ready: bool,
     /// How often it was started again.
@@ -377,6 +414,9 @@ pub struct Terminated {
     pub exit_code: i64,
     /// Why, in one word.
     pub reason: String,
+    /// Which of its runs it was.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
     /// When it began.
     pub started_at: Option<Timestamp>,
     /// When it ended.

@@ -57,6 +57,7 @@ where
         node: name(),
         container: name(),
         object: Arc::default(),
+        host: Arc::default(),
     };
     let call = Call {
         nodes: Arc::new(Node(run)),

@@ -1,0 +1,201 @@
+//! `gantry operator`: the controllers against a cluster.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gantry_api::meta::dns_subdomain_problem;
+use gantry_process::clock::Clock;
+use gantry_process::health::Health;
+use gantry_process::metrics::{Build, Metrics};
+use gantry_process::shutdown::Signals;
+use gantry_process::tasks::{self, Tasks};
+use http::Uri;
+use tokio_util::sync::CancellationToken;
+
+use super::End;
+use crate::config::fetch::{self, Cluster, Fetched, How, Writes};
+use crate::config::legacy::{Given, HEADING};
+use crate::config::operator::{Checked, settle};
+use crate::config::source::OWN;
+use crate::config::values::{Layer, Report};
+use crate::config::{document, render};
+use crate::operator::cluster::connect;
+use crate::operator::{self, CONTROLLERS, Ended, MISSING_DEFINITIONS, Shell, definitions};
+use crate::output::Output;
+use crate::version::VERSION;
+
+/// Run Gantry's controllers against a Kubernetes cluster.
+///
+/// The configuration is a file, or a ConfigMap that is created with the defaults if it is absent.
+/// Flags win over variables of the environment, and those over the file or the ConfigMap.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry operator --namespace gantry-system --leader-elect
+  gantry operator --config-file gantry.yaml --kubeconfig ~/.kube/config
+  gantry operator --config-file gantry.yaml --check-config
+  gantry operator --config-file gantry.yaml --print-config
+
+Exit codes:
+  0  stopped as it was told to; or the configuration is valid
+  1  the configuration is wrong, or something that is needed failed: the error says what
+  2  the command line is wrong
+  3  the cluster lacks CustomResourceDefinitions: the error says which
+  4  another operator took the lead")]
+pub(super) struct Arguments {
+    /// The name of the ConfigMap with the configuration, in the operator's namespace.
+    #[arg(long, value_name = "NAME", default_value = OWN, value_parser = object_name)]
+    config: String,
+
+    /// A file with the configuration; if it is there, no ConfigMap is looked at.
+    #[arg(long, value_name = "PATH")]
+    config_file: Option<PathBuf>,
+
+    /// The operator's own namespace. By default it is that of its pod.
+    #[arg(long, value_name = "NAME", env = "NAMESPACE", hide_env_values = true)]
+    namespace: Option<String>,
+
+    /// Print the configuration that is in effect, with where each value came from, and exit.
+    #[arg(long, conflicts_with = "check_config")]
+    print_config: bool,
+
+    /// Say what is wrong with the configuration, and exit.
+    #[arg(long)]
+    check_config: bool,
+
+    #[command(flatten)]
+    given: Given,
+
+    /// The API server, in place of the one in the kubeconfig.
+    #[arg(long, value_name = "URL", help_heading = HEADING, hide_short_help = true)]
+    master: Option<Uri>,
+
+    /// The namespace of the ConfigMap instascale-config, whose values then win over the
+    /// configuration.
+    #[arg(long, value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
+    configs_namespace: Option<String>,
+
+    /// The namespace of the Secret instascale-ocm-secret, which is then referred to if it is there.
+    #[arg(long, value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
+    ocm_secret_namespace: Option<String>,
+}
+
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ending = runtime.block_on(operate(arguments, output));
+    // What still runs was given its time.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ending
+}
+
+async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let mut signals = Signals::listen().context("could not listen for signals")?;
+    let clock = Clock::system();
+    let rehearsal = arguments.print_config || arguments.check_config;
+    if !rehearsal {
+        operator::announce();
+    }
+    let found = find(&arguments, &clock, rehearsal, output).await?;
+    let checked = match found {
+        Ok(checked) => checked,
+        Err(Report { errors, warnings, unknown: _ }) => {
+            warnings.iter().for_each(|warning| output.warning(warning));
+            errors.iter().for_each(|error| output.error(error));
+            return Ok(End::Refused);
+        }
+    };
+    if rehearsal {
+        checked.warnings.iter().for_each(|warning| output.warning(warning));
+        match arguments.print_config {
+            true => output.result_text(&render::effective(&checked.values)?)?,
+            false => output.result(format_args!(
+                "the configuration is valid ({} warnings)",
+                checked.warnings.len()
+            ))?,
+        }
+        return Ok(End::Done);
+    }
+    lease_namespace(&checked, &arguments)?;
+    let kubeconfig = &checked.settings.client_connection.kubeconfig;
+    let client = connect(kubeconfig, arguments.master.as_ref()).await?;
+    let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
+    let counters = tasks::Counters::register(&metrics)?;
+    let tasks = Tasks::new(clock, counters, fastrand::Rng::new(), &CancellationToken::new());
+    let shell = Shell { tasks, metrics, health: Health::default() };
+    match operator::run(checked, client, shell, &mut signals).await? {
+        Ended::Missing(missing) => {
+            output.error(definitions::complaint(&missing));
+            Ok(End::Failed(MISSING_DEFINITIONS))
+        }
+        Ended::Stopped(ending) => {
+            ending.lost.iter().for_each(|loss| output.error(loss));
+            Ok(if ending.is_clean() { End::Done } else { End::Refused })
+        }
+    }
+}
+
+/// The configuration from everywhere it is said, checked as a whole.
+async fn find(
+    arguments: &Arguments,
+    clock: &Clock,
+    rehearsal: bool,
+    output: &mut Output,
+) -> anyhow::Result<Result<Checked, Report>> {
+    let Given { environment, flags, warnings } = &arguments.given;
+    let kubeconfig = flags.get("clientConnection.kubeconfig");
+    let kubeconfig = kubeconfig.and_then(|path| path.as_str()).unwrap_or_default();
+    let server = arguments.master.as_ref();
+    let cluster = |namespace| Cluster::new(kubeconfig, server, clock, namespace);
+    let file = fetch::read_file(arguments.config_file.as_deref())?;
+    let writes = if rehearsal { Writes::Nothing } else { Writes::Create };
+    let maps = cluster(own_namespace(arguments));
+    let Fetched { text, source, how } =
+        fetch::fetch(file, &arguments.config, writes, &maps).await?;
+    match how {
+        How::WouldCreate => output.note(format_args!("{source}: absent; it would be created")),
+        How::Found | How::Legacy | How::Created if rehearsal => {}
+        How::Found => tracing::info!(source, "read the configuration"),
+        How::Legacy => tracing::info!(source, "read the configuration under its older name"),
+        How::Created => tracing::info!(source, "wrote the configuration with the defaults"),
+    }
+    let (layer, mut report) = document::read(&text, &source);
+    report.warnings.extend(warnings.iter().cloned());
+    let mut layers = vec![layer];
+    if let Some(namespace) = &arguments.configs_namespace {
+        let cluster = cluster(fetch::namespace(Some(namespace), nowhere));
+        let (layer, found) = fetch::instascale(&cluster).await?;
+        report.append(found);
+        layers.push(layer);
+    }
+    if let Some(namespace) = &arguments.ocm_secret_namespace {
+        let cluster = cluster(fetch::namespace(Some(namespace), nowhere));
+        layers.push(fetch::instascale_secret(&cluster).await?);
+    }
+    let layers: Vec<&Layer> = layers.iter().chain([environment, flags]).collect();
+    Ok(settle(layers, report, CONTROLLERS))
+}
+
+fn own_namespace(arguments: &Arguments) -> Result<String, fetch::NamespaceError> {
+    fetch::namespace(arguments.namespace.as_deref(), || {
+        std::fs::read_to_string(fetch::NAMESPACE_FILE)
+    })
+}
+
+/// A namespace that was named is looked for nowhere else.
+fn nowhere() -> std::io::Result<String> {
+    Err(std::io::ErrorKind::NotFound.into())
+}
+
+/// Where the lease is, if there is one: an operator that cannot tell must not start.
+fn lease_namespace(checked: &Checked, arguments: &Arguments) -> anyhow::Result<Option<String>> {
+    let election = &checked.settings.leader_election;
+    match (&election.leader_elect, &election.resource_namespace) {
+        (false, _) => Ok(None),
+        (true, Some(namespace)) => Ok(Some(namespace.clone())),
+        (true, None) => Ok(Some(own_namespace(arguments)?)),
+    }
+}
+
+fn object_name(text: &str) -> Result<String, &'static str> {
+    dns_subdomain_problem(text).map_or_else(|| Ok(text.to_owned()), Err)
+}

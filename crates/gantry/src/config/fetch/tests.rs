@@ -1,0 +1,206 @@
+//! The steps on a scripted namespace: races, refusals, and what is written.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use super::*;
+use crate::config::source::{LEGACY, OWN};
+use serde_json::json;
+
+/// A namespace that answers as it is told and remembers what it was asked.
+#[derive(Default)]
+struct Script {
+    answers: RefCell<VecDeque<Answer>>,
+    asked: RefCell<Vec<String>>,
+}
+
+enum Answer {
+    Map(Map),
+    Created(bool),
+    Refused(&'static str),
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: RefCell::new(answers.into_iter().collect()), ..Self::default() }
+    }
+
+    fn next(&self, asked: String) -> Answer {
+        self.asked.borrow_mut().push(asked);
+        self.answers.borrow_mut().pop_front().unwrap()
+    }
+}
+
+fn refused(says: &str) -> FetchError {
+    let asked = Asked {
+        verb: "create",
+        resource: "configmaps",
+        name: OWN.to_owned(),
+        namespace: Some("ns".to_owned()),
+    };
+    CallError::Forbidden { asked, says: says.to_owned() }.into()
+}
+
+impl Maps for Script {
+    fn called(&self, name: &str) -> String {
+        format!("ConfigMap ns/{name}")
+    }
+
+    async fn get(&self, name: &str) -> Result<Map, FetchError> {
+        match self.next(format!("get {name}")) {
+            Answer::Map(map) => Ok(map),
+            Answer::Refused(says) => Err(refused(says)),
+            Answer::Created(_) => panic!("asked for {name}"),
+        }
+    }
+
+    async fn create(&self, name: &str, text: &str) -> Result<bool, FetchError> {
+        assert_eq!(text, render::defaults().unwrap());
+        match self.next(format!("create {name}")) {
+            Answer::Created(created) => Ok(created),
+            Answer::Refused(says) => Err(refused(says)),
+            Answer::Map(_) => panic!("created {name}"),
+        }
+    }
+}
+
+fn map(key: &str, text: &str) -> Answer {
+    Answer::Map(Map::Present { data: vec![(key.to_owned(), text.to_owned())], binary: Vec::new() })
+}
+
+fn absent() -> Answer {
+    Answer::Map(Map::Absent)
+}
+
+#[tokio::test]
+async fn cf_3_an_absent_map_is_created_once() {
+    let script = Script::new([absent(), absent(), Answer::Created(true)]);
+    let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
+    assert_eq!(fetched.how, How::Created);
+    assert_eq!(fetched.text, render::defaults().unwrap());
+    assert_eq!(fetched.source, "ConfigMap ns/gantry-config, config.yaml");
+    let asked = ["get gantry-config", "get codeflare-operator-config", "create gantry-config"];
+    assert_eq!(*script.asked.borrow(), asked);
+}
+
+#[tokio::test]
+async fn cf_3_whoever_is_quicker_decides() {
+    let script =
+        Script::new([absent(), absent(), Answer::Created(false), map("theirs", "mcad: {}")]);
+    let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
+    assert_eq!((fetched.how, &*fetched.text), (How::Found, "mcad: {}"));
+    assert_eq!(fetched.source, "ConfigMap ns/gantry-config, theirs");
+}
+
+#[tokio::test]
+async fn a_map_that_comes_and_goes_ends_the_start() {
+    let round = || [absent(), Answer::Created(false)];
+    let script = Script::new((0..STEPS).flat_map(|_| round()));
+    let error = fetch(File::Unnamed, "x", Writes::Create, &script).await.unwrap_err();
+    assert!(matches!(error, FetchError::Restless { .. }), "{error}");
+    assert_eq!(script.asked.borrow().len(), STEPS);
+}
+
+#[tokio::test]
+async fn cf_7_the_older_map_is_read_and_never_written() {
+    let script = Script::new([absent(), map("any", "t")]);
+    let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
+    assert_eq!((fetched.how, &*fetched.text), (How::Legacy, "t"));
+    assert_eq!(fetched.source, format!("ConfigMap ns/{LEGACY}, any"));
+    assert_eq!(script.asked.borrow().len(), 2);
+}
+
+#[tokio::test]
+async fn a_rehearsal_writes_nothing() {
+    let script = Script::new([absent()]);
+    let fetched = fetch(File::Unnamed, "x", Writes::Nothing, &script).await.unwrap();
+    assert_eq!(fetched.how, How::WouldCreate);
+    assert_eq!(*script.asked.borrow(), ["get x"]);
+}
+
+#[tokio::test]
+async fn a_refusal_says_which_right_is_missing() {
+    let script = Script::new([absent(), absent(), Answer::Refused("User \"x\" cannot")]);
+    let error = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "may not create configmaps gantry-config in namespace ns: give the operator's service \
+         account the verb create on configmaps, as config/operator does; the server says: User \
+         \"x\" cannot"
+    );
+}
+
+#[tokio::test]
+async fn cf_6_a_file_needs_no_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    let script = Script::new([map("a", "from the map")]);
+    let file = read_file(Some(&path)).unwrap();
+    assert_eq!(file, File::Absent);
+    let fetched = fetch(file, "x", Writes::Create, &script).await.unwrap();
+    assert_eq!(fetched.text, "from the map");
+
+    std::fs::write(&path, "from the file").unwrap();
+    let file = read_file(Some(&path)).unwrap();
+    let fetched = fetch(file, "x", Writes::Create, &Script::default()).await.unwrap();
+    assert_eq!(fetched.text, "from the file");
+    assert_eq!(fetched.source, path.display().to_string());
+}
+
+#[test]
+fn files_that_cannot_be_one_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    let refusal = |path: &Path| match read_file(Some(path)).unwrap_err() {
+        FetchError::File { error, .. } => error.to_string(),
+        other => panic!("{other}"),
+    };
+    assert!(refusal(folder.path()).contains("directory"));
+    std::fs::write(&path, [0xff]).unwrap();
+    assert_eq!(refusal(&path), "it is not UTF-8");
+    std::fs::write(&path, vec![b' '; 1 + (1 << 20)]).unwrap();
+    assert_eq!(refusal(&path), "it is larger than a megabyte");
+}
+
+#[test]
+fn cf_1_the_namespace_is_said_or_found_in_the_pod() {
+    let none = || Err(io::Error::from(io::ErrorKind::NotFound));
+    let pod = || Ok("of-pod\n".to_owned());
+    assert_eq!(namespace(Some("said"), pod).unwrap(), "said");
+    assert_eq!(namespace(None, pod).unwrap(), "of-pod");
+    assert_eq!(namespace(Some(""), pod).unwrap(), "of-pod");
+    let unknown = namespace(None, none).unwrap_err().to_string();
+    assert!(unknown.contains("set NAMESPACE or say --namespace"), "{unknown}");
+    let unfit = namespace(Some("A b"), none).unwrap_err().to_string();
+    assert!(unfit.starts_with("cannot use \"A b\" as the operator's namespace"), "{unfit}");
+}
+
+#[test]
+fn op_18_the_objects_of_an_instascale_alone_become_keys() {
+    let map = |pairs: &[(&str, &str)]| Map::Present {
+        data: pairs.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect(),
+        binary: Vec::new(),
+    };
+    let most = "instascale.maxScaleoutAllowed";
+    let (layer, report) = translate_instascale(
+        &map(&[("maxScaleoutAllowed", "12"), ("machineSetsStrategy", "Duplicate")]),
+        "m",
+    );
+    assert_eq!(report, Report::default());
+    assert_eq!(layer.get(most), Some(&json!(12)));
+    assert_eq!(layer.get("instascale.machineSetsStrategy"), Some(&json!("duplicate")));
+
+    let (layer, report) = translate_instascale(&map(&[("useMachineSets", "x")]), "m");
+    assert_eq!(layer.get(most), Some(&json!(3)), "alone, three was the default");
+    assert_eq!(report.unknown, ["useMachineSets"]);
+
+    let (_, report) = translate_instascale(&map(&[("maxScaleoutAllowed", "many")]), "m");
+    let said = report.errors[0].to_string();
+    assert!(
+        said.starts_with("m, maxScaleoutAllowed: instascale.maxScaleoutAllowed: found \"many\""),
+        "{said}"
+    );
+
+    let (layer, report) = translate_instascale(&Map::Absent, "m");
+    assert!(layer.is_empty() && report.warnings.len() == 1);
+}

@@ -1,0 +1,428 @@
+//! The unified configuration of the operator: one typed, complete and valid structure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+use std::time::Duration;
+
+use gantry_api::schema::nearest;
+use gantry_process::health::{BindAddress, Endpoints};
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde_json::Value;
+
+use super::duration;
+use super::values::{Layer, Origin, Remark, Report, Values};
+
+/// The configuration, as the keys of the file are named. Every value is valid, and zeros that stand
+/// for a default have been replaced by it.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Operator {
+    /// How the API server is reached.
+    pub client_connection: ClientConnection,
+    /// Where metrics are served.
+    pub metrics: MetricsServer,
+    /// Where probes are answered.
+    pub health: HealthServer,
+    /// Who acts if there are several.
+    pub leader_election: LeaderElection,
+    /// Whether the queue runs.
+    pub mcad_enabled: bool,
+    /// How the queue decides.
+    pub mcad: Queue,
+    /// Whether and how nodes are added.
+    pub instascale: Scaling,
+    /// Which controllers were chosen by name; see [`Operator::runs`].
+    controllers: Option<Switches>,
+    /// Simulated nodes.
+    pub simulation: Simulation,
+    /// Read and not used.
+    #[expect(dead_code, reason = "deserialised so that no key is unknown")]
+    kuberay: Value,
+    /// Read and not used.
+    #[expect(dead_code, reason = "deserialised so that no key is unknown")]
+    appwrapper: Value,
+}
+
+/// How the API server is reached.
+#[derive(Clone, Debug, PartialEq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClientConnection {
+    /// Requests per second; negative is without limit. See [`ClientConnection::rate`].
+    pub qps: f64,
+    /// Requests that may exceed the rate for a moment.
+    pub burst: u32,
+    /// The kubeconfig file; empty for the usual places.
+    pub kubeconfig: String,
+    /// Read and not used.
+    pub accept_content_types: String,
+    /// Read and not used.
+    pub content_type: String,
+}
+
+impl ClientConnection {
+    /// Requests per second and burst; none if there is no limit.
+    #[must_use]
+    pub fn rate(&self) -> Option<(f64, u32)> {
+        (self.qps > 0.0).then_some((self.qps, self.burst))
+    }
+}
+
+/// Where metrics are served.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MetricsServer {
+    /// The address.
+    #[serde(deserialize_with = "parsed")]
+    pub bind_address: BindAddress,
+}
+
+/// Where probes are answered.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HealthServer {
+    /// The address.
+    #[serde(deserialize_with = "parsed")]
+    pub bind_address: BindAddress,
+    /// The path of readiness.
+    pub readiness_endpoint_name: String,
+    /// The path of liveness.
+    pub liveness_endpoint_name: String,
+}
+
+impl HealthServer {
+    /// Both paths.
+    #[must_use]
+    pub fn endpoints(&self) -> Endpoints {
+        Endpoints::new(&self.liveness_endpoint_name, &self.readiness_endpoint_name)
+            .unwrap_or_default()
+    }
+}
+
+/// Who acts if there are several.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LeaderElection {
+    /// Whether only the holder of the lease acts.
+    pub leader_elect: bool,
+    /// How long others wait for a holder that is silent.
+    #[serde(deserialize_with = "length")]
+    pub lease_duration: Duration,
+    /// How long the holder tries to renew.
+    #[serde(deserialize_with = "length")]
+    pub renew_deadline: Duration,
+    /// How long everyone waits between two attempts.
+    #[serde(deserialize_with = "length")]
+    pub retry_period: Duration,
+    /// Always `leases`.
+    pub resource_lock: String,
+    /// The name of the lease.
+    pub resource_name: String,
+    /// Its namespace; none for the operator's own.
+    pub resource_namespace: Option<String>,
+}
+
+/// How the queue decides.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "these are the keys of a file, one by one")]
+pub struct Queue {
+    /// Whether priority grows with the time spent waiting.
+    pub dynamic_priority: bool,
+    /// Whether lower priorities may be preempted; never together with `dynamic_priority`.
+    pub preemption: bool,
+    /// The pause after a failed evaluation or a preemption.
+    #[serde(deserialize_with = "seconds")]
+    pub backoff_time: Duration,
+    /// How long the first of the queue is tried again before others may pass it.
+    #[serde(deserialize_with = "seconds")]
+    pub head_of_line_holding_time: Duration,
+    /// Whether quota trees are evaluated.
+    pub quota_enabled: bool,
+    /// Always false: dispatching to other clusters is refused.
+    pub dispatcher: bool,
+    /// Read and not used.
+    pub agent_configs: Vec<String>,
+    /// Whose demand is derived.
+    pub demand_inference: DemandInference,
+    /// Whether only nodes that the pods may run on count.
+    pub honor_node_selector: bool,
+    /// How long pods may take to come up if nothing else is said.
+    #[serde(deserialize_with = "seconds", rename = "requeueDefaultSeconds")]
+    pub requeue_default: Duration,
+    /// How often that is looked at.
+    #[serde(deserialize_with = "length")]
+    pub requeue_check_interval: Duration,
+    /// Whether released room ends the pause of those that wait for it.
+    pub wake_on_release: bool,
+    /// Whether authors must be allowed to create what they wrap.
+    pub check_user_access: bool,
+}
+
+/// Whose demand is derived from its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DemandInference {
+    /// That of the kinds MCAD knew.
+    Compat,
+    /// That of every kind with a pod template.
+    Full,
+}
+
+/// Whether and how nodes are added.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scaling {
+    /// Whether scaling runs.
+    pub enabled: bool,
+    /// The most nodes that are added.
+    pub max_scaleout_allowed: u32,
+    /// How machines are added.
+    pub machine_sets_strategy: MachineSets,
+    /// The Secret for machine pools; none for MachineSets.
+    #[serde(deserialize_with = "reference")]
+    pub ocm_secret_ref: Option<SecretReference>,
+    /// How long new nodes may take to come.
+    #[serde(deserialize_with = "length")]
+    pub provision_timeout: Duration,
+    /// How long nodes stay after they are no longer needed.
+    #[serde(deserialize_with = "length")]
+    pub cooldown: Duration,
+}
+
+/// How machines are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum MachineSets {
+    /// A MachineSet is scaled up.
+    Reuse,
+    /// A copy of it is made.
+    Duplicate,
+}
+
+/// A Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretReference {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Simulated nodes.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Simulation {
+    /// Whether nodes and their pods are simulated.
+    pub enabled: bool,
+}
+
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(untagged)]
+enum Switches {
+    /// Those that are named run or not, the others as usual. Null is as usual.
+    These(BTreeMap<String, Option<bool>>),
+    /// Those that are named run, the others do not.
+    Only(BTreeSet<String>),
+}
+
+/// A controller that can be switched on and off by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controller {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// Whether it runs when nothing is said.
+    pub usually: bool,
+}
+
+impl Operator {
+    /// Whether a controller was chosen to run. Switches of whole subsystems, such as `mcadEnabled`,
+    /// are not looked at.
+    #[must_use]
+    pub fn runs(&self, controller: Controller) -> bool {
+        match &self.controllers {
+            None => controller.usually,
+            Some(Switches::Only(names)) => names.contains(controller.name),
+            Some(Switches::These(names)) => {
+                names.get(controller.name).copied().flatten().unwrap_or(controller.usually)
+            }
+        }
+    }
+}
+
+/// A configuration that can be used.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// What to do.
+    pub settings: Operator,
+    /// Every value, and where it came from.
+    pub values: Values,
+    /// What was accepted and may not be meant.
+    pub warnings: Vec<Remark>,
+    /// The keys that nobody knows.
+    pub unknown: Vec<String>,
+}
+
+/// Puts layers upon the defaults, later ones over earlier ones, and checks the whole.
+///
+/// `report` is what reading the layers brought up; `controllers` are those that exist.
+///
+/// # Errors
+/// Everything that is wrong, not only the first.
+pub fn settle<'a>(
+    layers: impl IntoIterator<Item = &'a Layer>,
+    mut report: Report,
+    controllers: &[Controller],
+) -> Result<Checked, Report> {
+    let mut values = Values::stack(layers);
+    check_names(&values, controllers, &mut report);
+    check_times(&values, &mut report);
+    check_endpoints(&values, &mut report);
+    check_secret(&values, &mut report);
+    if values.get("mcad.dispatcher") == true {
+        let text = "Gantry does not dispatch to other clusters; remove it";
+        refuse(&values, &mut report, "mcad.dispatcher", text.to_owned());
+    }
+    if values.get("mcad.dynamicPriority") == true && values.get("mcad.preemption") == true {
+        let text = "has no effect: mcad.dynamicPriority turns preemption off";
+        let origin = values.origin("mcad.preemption");
+        let remark = Remark { origin, key: "mcad.preemption".to_owned(), text: text.to_owned() };
+        report.warnings.push(remark);
+        values.reset("mcad.preemption");
+    }
+    if !report.errors.is_empty() {
+        return Err(report);
+    }
+    match serde_json::from_value(values.tree()) {
+        Ok(settings) => {
+            let Report { errors: _, warnings, unknown } = report;
+            Ok(Checked { settings, values, warnings, unknown })
+        }
+        // The forms of the keys and the structure disagree. A test walks through every key, so
+        // that this is not met; if it is, it is still an answer and no panic.
+        Err(error) => {
+            let text = format!("cannot be used: {error}");
+            report.errors.push(Remark { origin: Origin::Default, key: String::new(), text });
+            Err(report)
+        }
+    }
+}
+
+fn refuse(values: &Values, report: &mut Report, key: &str, text: String) {
+    report.errors.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+}
+
+fn check_names(values: &Values, controllers: &[Controller], report: &mut Report) {
+    let named: Vec<&str> = match values.get("controllers") {
+        Value::Object(switches) => switches.keys().map(String::as_str).collect(),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    };
+    let known = || controllers.iter().map(|controller| controller.name);
+    for name in named.into_iter().filter(|name| known().all(|known| known != *name)) {
+        let remedy = match nearest(name, known()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => match known().collect::<Vec<_>>().join(", ") {
+                all if all.is_empty() => "this build has no controllers to choose from".to_owned(),
+                all => format!("there are {all}"),
+            },
+        };
+        let text = format!("there is no controller {name:?}; {remedy}");
+        refuse(values, report, "controllers", text);
+    }
+}
+
+const LEASE: &str = "leaderElection.leaseDuration";
+const RENEW: &str = "leaderElection.renewDeadline";
+const RETRY: &str = "leaderElection.retryPeriod";
+
+/// The relations without which an election has two winners or none.
+fn check_times(values: &Values, report: &mut Report) {
+    let time = |key| values.get(key).as_str().and_then(duration::parse).unwrap_or_default();
+    let (lease, renew, retry) = (time(LEASE), time(RENEW), time(RETRY));
+    if lease <= renew && !report.blames(&[LEASE, RENEW]) {
+        order(values, report, (RENEW, renew), (LEASE, lease), "");
+    }
+    // The wait between two attempts is drawn from the period and a fifth more.
+    if renew <= retry.mul_f64(1.2) && !report.blames(&[RENEW, RETRY]) {
+        order(values, report, (RETRY, retry), (RENEW, renew), ", by a fifth at least");
+    }
+}
+
+/// Says that one time must be less than another, about the one of them that somebody wrote.
+fn order(
+    values: &Values,
+    report: &mut Report,
+    (less, short): (&str, Duration),
+    (more, long): (&str, Duration),
+    much: &str,
+) {
+    let (short, long) = (duration::write(short), duration::write(long));
+    let written = |key| values.origin(key) != Origin::Default;
+    if written(more) && !written(less) {
+        let text = format!("found {long}, expected more than {less}, which is {short}{much}");
+        refuse(values, report, more, text);
+    } else {
+        let text = format!("found {short}, expected less than {more}, which is {long}{much}");
+        refuse(values, report, less, text);
+    }
+}
+
+fn check_endpoints(values: &Values, report: &mut Report) {
+    const LIVE: &str = "health.livenessEndpointName";
+    const READY: &str = "health.readinessEndpointName";
+    if report.blames(&[LIVE, READY]) {
+        return;
+    }
+    let text = |key| values.get(key).as_str().unwrap_or_default();
+    if let Err(error) = Endpoints::new(text(LIVE), text(READY)) {
+        // A name that is wrong by itself is wrong beside the usual other one, too.
+        let key = if Endpoints::new(text(LIVE), "").is_err() { LIVE } else { READY };
+        refuse(values, report, key, error.to_string());
+    }
+}
+
+fn check_secret(values: &Values, report: &mut Report) {
+    const NAME: &str = "instascale.ocmSecretRef.name";
+    const NAMESPACE: &str = "instascale.ocmSecretRef.namespace";
+    if report.blames(&[NAME, NAMESPACE]) {
+        return;
+    }
+    let (there, missing) = match (values.get(NAME).is_null(), values.get(NAMESPACE).is_null()) {
+        (false, true) => (NAME, NAMESPACE),
+        (true, false) => (NAMESPACE, NAME),
+        (true, true) | (false, false) => return,
+    };
+    refuse(values, report, there, format!("is of no use without {missing}; set both or none"));
+}
+
+fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: std::fmt::Display>,
+{
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    duration::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no duration")))
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+fn reference<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SecretReference>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Both {
+        name: Option<String>,
+        namespace: Option<String>,
+    }
+    let Both { name, namespace } = Both::deserialize(deserializer)?;
+    Ok(name.zip(namespace).map(|(name, namespace)| SecretReference { namespace, name }))
+}
+
+#[cfg(test)]
+mod tests;

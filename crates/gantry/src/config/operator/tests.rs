@@ -1,0 +1,256 @@
+//! The whole structure: its defaults, the rules between keys, and that no key is missing in it.
+
+use super::*;
+use crate::config::document;
+use crate::config::keys::{Effect, KEYS, Usual};
+use serde_json::json;
+
+const QUEUE: Controller = Controller { name: "queue", usually: true };
+const DEPLOYMENT: Controller = Controller { name: "deployment", usually: false };
+
+fn checked(text: &str) -> Result<Checked, Report> {
+    let (layer, report) = document::read(text, "f");
+    settle([&layer], report, &[QUEUE, DEPLOYMENT])
+}
+
+fn settings(text: &str) -> Operator {
+    checked(text).unwrap_or_else(|report| panic!("{text}: {report:?}")).settings
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let report = checked(text).map(|_| ()).unwrap_err();
+    report.errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn op_9_nothing_needs_to_be_said() {
+    let Operator {
+        client_connection,
+        metrics,
+        health,
+        leader_election,
+        mcad_enabled,
+        mcad,
+        instascale,
+        controllers,
+        simulation,
+        kuberay: _,
+        appwrapper: _,
+    } = settings("");
+    assert_eq!(client_connection.rate(), Some((50.0, 100)));
+    assert_eq!(client_connection.kubeconfig, "");
+    assert_eq!(metrics.bind_address, BindAddress::Everywhere(8080));
+    assert_eq!(health.bind_address, BindAddress::Everywhere(8081));
+    assert_eq!(health.endpoints(), Endpoints::default());
+    let seconds = Duration::from_secs;
+    let expected = LeaderElection {
+        leader_elect: false,
+        lease_duration: seconds(15),
+        renew_deadline: seconds(10),
+        retry_period: seconds(2),
+        resource_lock: "leases".to_owned(),
+        resource_name: "gantry-operator".to_owned(),
+        resource_namespace: None,
+    };
+    assert_eq!(leader_election, expected);
+    assert!(mcad_enabled);
+    let expected = Queue {
+        dynamic_priority: false,
+        preemption: false,
+        backoff_time: seconds(20),
+        head_of_line_holding_time: seconds(0),
+        quota_enabled: false,
+        dispatcher: false,
+        agent_configs: Vec::new(),
+        demand_inference: DemandInference::Compat,
+        honor_node_selector: false,
+        requeue_default: seconds(300),
+        requeue_check_interval: seconds(60),
+        wake_on_release: true,
+        check_user_access: false,
+    };
+    assert_eq!(mcad, expected);
+    let expected = Scaling {
+        enabled: false,
+        max_scaleout_allowed: 5,
+        machine_sets_strategy: MachineSets::Reuse,
+        ocm_secret_ref: None,
+        provision_timeout: seconds(1200),
+        cooldown: seconds(0),
+    };
+    assert_eq!(instascale, expected);
+    assert!(controllers.is_none());
+    assert_eq!(simulation, Simulation { enabled: false });
+}
+
+#[test]
+fn op_11_times_are_what_the_mandate_says() {
+    let Queue { backoff_time, head_of_line_holding_time, .. } = settings("").mcad;
+    assert_eq!((backoff_time.as_secs(), head_of_line_holding_time.as_secs()), (20, 0));
+    let changed = settings("mcad: {backoffTime: 3, headOfLineHoldingTime: 4}").mcad;
+    let times = (changed.backoff_time, changed.head_of_line_holding_time);
+    assert_eq!(times, (Duration::from_secs(3), Duration::from_secs(4)));
+}
+
+#[test]
+fn op_10_scaling_is_off_unless_it_is_switched_on() {
+    assert!(!settings("instascale: {maxScaleoutAllowed: 9}").instascale.enabled);
+    assert!(settings("instascale: {enabled: true}").instascale.enabled);
+}
+
+/// The list of keys and the structure agree: what a key is given arrives.
+#[test]
+fn op_6_every_key_reaches_the_structure() {
+    let before = format!("{:?}", settings(""));
+    for key in KEYS {
+        let other = match (key.path, key.default) {
+            ("controllers", _) => json!({"queue": false}),
+            ("instascale.machineSetsStrategy", _) => json!("duplicate"),
+            ("mcad.demandInference", _) => json!("full"),
+            ("leaderElection.leaseDuration", _) => json!("31s"),
+            ("leaderElection.renewDeadline", _) => json!("11s"),
+            ("leaderElection.retryPeriod", _) => json!("3s"),
+            // The only word there is, the one that must not be said, and a pair.
+            (
+                "leaderElection.resourceLock"
+                | "mcad.dispatcher"
+                | "instascale.ocmSecretRef.name"
+                | "instascale.ocmSecretRef.namespace",
+                _,
+            ) => continue,
+            (_, Usual::Flag(flag)) => json!(!flag),
+            (_, Usual::Count(number)) => json!(number + 1),
+            (path, Usual::Text(_)) if path.ends_with("bindAddress") => json!(":1"),
+            (_, Usual::Text(text)) if text.ends_with('s') => json!("77s"),
+            (_, Usual::Text(_)) => json!("other"),
+            (_, Usual::Empty) => json!(["a"]),
+            (_, Usual::Unset) if key.effect == Effect::Restart => json!("other"),
+            (_, Usual::Unset) => json!({"a": 1}),
+        };
+        let text = key.path.rsplit('.').fold(other, |inner, name| json!({ name: inner }));
+        let after = format!("{:?}", settings(&text.to_string()));
+        assert_ne!(after, before, "{text}");
+    }
+    let reference = "instascale: {ocmSecretRef: {name: a, namespace: b}}";
+    let expected = SecretReference { namespace: "b".to_owned(), name: "a".to_owned() };
+    assert_eq!(settings(reference).instascale.ocm_secret_ref, Some(expected));
+}
+
+#[test]
+fn zero_lease_times_are_the_recommended_ones() {
+    let zero = "{leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceName: ''}";
+    let zero = settings(&format!("leaderElection: {zero}")).leader_election;
+    assert_eq!(zero, settings("").leader_election);
+}
+
+#[test]
+fn times_of_an_election_must_leave_room_for_one_another() {
+    let table = [
+        ("all are fine", "60s", "40s", "5s", None),
+        (
+            "a lease no longer than its renewal",
+            "10s",
+            "10s",
+            "2s",
+            Some(
+                "f:1:38: leaderElection.renewDeadline: found 10s, expected less than leaderElection.leaseDuration, which is 10s",
+            ),
+        ),
+        (
+            "attempts too far apart",
+            "15s",
+            "12s",
+            "10s",
+            Some(
+                "f:1:58: leaderElection.retryPeriod: found 10s, expected less than leaderElection.renewDeadline, which is 12s, by a fifth at least",
+            ),
+        ),
+        ("just near enough", "15s", "12001ms", "10s", None),
+    ];
+    for (why, lease, renew, retry, expected) in table {
+        let text = format!(
+            "leaderElection: {{leaseDuration: {lease}, renewDeadline: {renew}, retryPeriod: {retry}}}"
+        );
+        match expected {
+            None => drop(settings(&text)),
+            Some(expected) => assert_eq!(errors(&text), [expected], "{why}"),
+        }
+    }
+    // The key that was written is blamed, not the default it does not go with.
+    assert_eq!(
+        errors("leaderElection:\n  leaseDuration: 5s\n"),
+        [
+            "f:2:3: leaderElection.leaseDuration: found 5s, expected more than leaderElection.renewDeadline, which is 10s"
+        ]
+    );
+}
+
+#[test]
+fn rules_between_keys_are_checked_together_with_the_rest() {
+    let text = "\
+mcad: {dispatcher: true, backoffTime: x}
+health: {readinessEndpointName: a/b}
+instascale: {ocmSecretRef: {name: a}}
+controllers: {quue: true, other: false}
+leaderElection: {leaseDuration: soon, renewDeadline: 20s}
+";
+    assert_eq!(
+        errors(text),
+        [
+            "f:1:39: mcad.backoffTime: found \"x\", expected a whole number from 0 to 2147483647, without quotes",
+            "f:5:33: leaderElection.leaseDuration: found \"soon\", expected a duration such as 15s, 1m30s or 0s",
+            "f:4:1: controllers: there is no controller \"quue\"; did you mean queue?",
+            "f:4:1: controllers: there is no controller \"other\"; there are queue, deployment",
+            "f:2:10: health.readinessEndpointName: cannot use \"a/b\" as an endpoint name: write one path segment such as \"readyz\"",
+            "f:3:29: instascale.ocmSecretRef.name: is of no use without instascale.ocmSecretRef.namespace; set both or none",
+            "f:1:8: mcad.dispatcher: Gantry does not dispatch to other clusters; remove it",
+        ]
+    );
+}
+
+#[test]
+fn dynamic_priority_turns_preemption_off() {
+    let checked = checked("mcad: {dynamicPriority: true, preemption: true}").unwrap();
+    assert!(checked.settings.mcad.dynamic_priority && !checked.settings.mcad.preemption);
+    let said: Vec<_> = checked.warnings.iter().map(ToString::to_string).collect();
+    let expected =
+        "f:1:31: mcad.preemption: has no effect: mcad.dynamicPriority turns preemption off";
+    assert_eq!(said, [expected]);
+}
+
+#[test]
+fn controllers_are_chosen_by_map_or_by_list() {
+    let table = [
+        ("nothing said", "", true, false),
+        ("a map changes what it names", "controllers: {deployment: true}", true, true),
+        ("or switches off", "controllers: {queue: false}", false, false),
+        ("null is as usual", "controllers: {queue: null}", true, false),
+        ("a list is all there is", "controllers: [deployment]", false, true),
+        ("an empty list is none", "controllers: []", false, false),
+    ];
+    for (why, text, queue, deployment) in table {
+        let settings = settings(text);
+        assert_eq!((settings.runs(QUEUE), settings.runs(DEPLOYMENT)), (queue, deployment), "{why}");
+    }
+}
+
+#[test]
+fn addresses_mean_what_the_table_says() {
+    let at = |text: &str| settings(text);
+    assert_eq!(at("metrics: {bindAddress: '0'}").metrics.bind_address, BindAddress::Disabled);
+    let metrics = at("metrics: {bindAddress: ''}").metrics;
+    assert_eq!(metrics.bind_address, BindAddress::Everywhere(8080));
+    assert_eq!(at("health: {bindAddress: 0}").health.bind_address, BindAddress::Disabled);
+    assert_eq!(at("health: {bindAddress: ''}").health.bind_address, BindAddress::Disabled);
+}
+
+#[test]
+fn later_layers_win() {
+    let (low, report) = document::read("mcad: {backoffTime: 1, preemption: true}", "low");
+    let (high, _) = document::read("mcad: {backoffTime: 2}", "high");
+    let checked = settle([&low, &high], report, &[]).unwrap();
+    assert_eq!(checked.settings.mcad.backoff_time, Duration::from_secs(2));
+    assert!(checked.settings.mcad.preemption);
+    assert_eq!(checked.values.origin("mcad.backoffTime").to_string(), "high:1:8");
+    assert_eq!(checked.values.origin("mcad.preemption").to_string(), "low:1:24");
+}

@@ -1,0 +1,181 @@
+//! Values with where they came from, layer upon layer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use gantry_api::node::Position;
+use serde_json::{Map, Value};
+
+use super::keys::{KEYS, Key};
+
+/// Where a value was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere.
+    #[default]
+    Default,
+    /// In a text.
+    Text(Place),
+    /// In the environment, under this name.
+    Variable(&'static str),
+    /// On the command line, by this flag.
+    Flag(&'static str),
+    /// In an object that is no configuration text, such as a Secret that exists.
+    Object(String),
+}
+
+/// A place in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What the text is called.
+    pub source: String,
+    /// Where in it.
+    pub at: Position,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Text(Place { source, at }) => write!(f, "{source}:{at}"),
+            Self::Variable(name) => write!(f, "variable {name}"),
+            Self::Flag(name) => write!(f, "--{name}"),
+            Self::Object(name) => f.write_str(name),
+        }
+    }
+}
+
+/// Something to say about one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Where it was written.
+    pub origin: Origin,
+    /// The key; empty for the whole text.
+    pub key: String,
+    /// What is the matter, and what to do about it.
+    pub text: String,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, key, text } = self;
+        match &**key {
+            "" => write!(f, "{origin}: {text}"),
+            key => write!(f, "{origin}: {key}: {text}"),
+        }
+    }
+}
+
+/// Everything there is to say about a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Why it cannot be used.
+    pub errors: Vec<Remark>,
+    /// What was accepted and may not be meant.
+    pub warnings: Vec<Remark>,
+    /// The keys that nobody knows; each is also warned about.
+    pub unknown: Vec<String>,
+}
+
+impl Report {
+    /// Adds what another one says.
+    pub fn append(&mut self, other: Self) {
+        let Self { errors, warnings, unknown } = other;
+        self.errors.extend(errors);
+        self.warnings.extend(warnings);
+        self.unknown.extend(unknown);
+    }
+
+    /// Whether one of these keys is wrong already, so that nothing can be said about all of them.
+    #[must_use]
+    pub fn blames(&self, keys: &[&str]) -> bool {
+        self.errors.iter().any(|error| keys.contains(&&*error.key))
+    }
+}
+
+/// Values that one source gives.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layer(BTreeMap<&'static str, (Value, Origin)>);
+
+impl Layer {
+    /// Sets the value of a key, in its canonical form.
+    pub fn set(&mut self, path: &'static str, value: Value, origin: Origin) {
+        self.0.insert(path, (value, origin));
+    }
+
+    /// The value of a key, if this source gives one.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&Value> {
+        self.0.get(path).map(|(value, _)| value)
+    }
+
+    /// Whether nothing is given.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The value of every key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values(Layer);
+
+impl Values {
+    /// What stands when the layers are put on the defaults; later ones win.
+    #[must_use]
+    pub fn stack<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Self {
+        let defaults = KEYS.iter().map(|key| (key.path, (key.default.value(), Origin::Default)));
+        let mut values: BTreeMap<_, _> = defaults.collect();
+        for Layer(layer) in layers {
+            values.extend(layer.iter().map(|(path, set)| (*path, set.clone())));
+        }
+        Self(Layer(values))
+    }
+
+    /// Every key with its value and origin, in the order of the table.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &Value, &Origin)> {
+        KEYS.iter().filter_map(|key| {
+            let (value, origin) = self.0.0.get(key.path)?;
+            Some((key, value, origin))
+        })
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, path: &str) -> &Value {
+        self.0.get(path).unwrap_or(&Value::Null)
+    }
+
+    /// Where the value of a key was written.
+    #[must_use]
+    pub fn origin(&self, path: &str) -> Origin {
+        self.0.0.get(path).map(|(_, origin)| origin.clone()).unwrap_or_default()
+    }
+
+    /// Puts a key back to its default.
+    pub(super) fn reset(&mut self, path: &str) {
+        if let Some(key) = KEYS.iter().find(|key| key.path == path) {
+            self.0.set(key.path, key.default.value(), Origin::Default);
+        }
+    }
+
+    /// The values as the tree that a document with all of them would be.
+    #[must_use]
+    pub fn tree(&self) -> Value {
+        let mut root = Map::new();
+        for (key, value, _) in self.iter() {
+            let mut section = &mut root;
+            let mut names = key.path.split('.').peekable();
+            while let Some(name) = names.next() {
+                if names.peek().is_none() {
+                    section.insert(name.to_owned(), value.clone());
+                    break;
+                }
+                let below = section.entry(name).or_insert_with(|| Value::Object(Map::new()));
+                let Value::Object(below) = below else { break };
+                section = below;
+            }
+        }
+        Value::Object(root)
+    }
+}

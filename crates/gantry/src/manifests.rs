@@ -1,0 +1,386 @@
+//! What deploys the operator: objects for `config/operator`, made from the same values that the
+//! program uses, so that names, ports, paths and rights cannot drift apart.
+//!
+//! The rights are the least that work. Whatever is only needed by something that is off by default
+//! is a file of its own in `config/operator/optional`.
+
+use serde_json::{Value, json};
+
+use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
+use crate::operator::SUBSYSTEMS;
+use crate::version::VERSION;
+
+/// The namespace of the operator.
+pub const NAMESPACE: &str = "gantry-system";
+/// The service account of the operator.
+pub const SERVICE_ACCOUNT: &str = "controller-manager";
+/// A ClusterRole with this label, set to `true`, joins what the operator may do with wrapped objects.
+pub const WRAPPED_LABEL: &str = "gantry.dev/aggregate-to-wrapped-kinds";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// One file: its name below `config/operator`, and the objects in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The file.
+    pub file: &'static str,
+    /// Its objects.
+    pub objects: Vec<Value>,
+}
+
+/// Every file. Those at the top are in the order in which `kubectl apply -f config/operator` takes
+/// them.
+#[must_use]
+pub fn manifests() -> Vec<Manifest> {
+    let file = |file, objects| Manifest { file, objects };
+    vec![
+        file("00-namespace.yaml", vec![namespace()]),
+        file("10-service-account.yaml", vec![service_account()]),
+        file("20-cluster-role.yaml", vec![cluster_role(), cluster_binding("gantry-operator")]),
+        file(
+            "30-wrapped-kinds.yaml",
+            vec![wrapped_union(), wrapped_kinds(), cluster_binding("gantry-wrapped")],
+        ),
+        file("40-role.yaml", vec![role(), binding("gantry-operator")]),
+        file("50-service.yaml", vec![service()]),
+        file("60-deployment.yaml", vec![deployment()]),
+        file("optional/check-user-access.yaml", access_reviews()),
+        file("optional/quota.yaml", quota()),
+        file("optional/scaling.yaml", scaling()),
+        file("optional/wrapped-secrets.yaml", vec![wrapped_secrets()]),
+    ]
+}
+
+fn labels() -> Value {
+    json!({ "app.kubernetes.io/name": "gantry-operator", "app.kubernetes.io/part-of": "gantry" })
+}
+
+fn namespace() -> Value {
+    let mut labels = labels();
+    labels["pod-security.kubernetes.io/enforce"] = json!("restricted");
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": NAMESPACE, "labels": labels },
+    })
+}
+
+fn service_account() -> Value {
+    json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": in_namespace(SERVICE_ACCOUNT) })
+}
+
+fn in_namespace(name: &str) -> Value {
+    json!({ "name": name, "namespace": NAMESPACE, "labels": labels() })
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
+}
+
+fn named_rule(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
+    json!({
+        "apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs,
+    })
+}
+
+fn cluster_wide(name: &str, about: &str, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
+        "metadata": {
+            "name": name,
+            "annotations": { "kubernetes.io/description": about },
+            "labels": labels(),
+        },
+        "rules": rules,
+    })
+}
+
+const READ: &[&str] = &["get", "list", "watch"];
+const OWN_OBJECTS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const WRAPPED: &[&str] = &["create", "delete", "get", "list", "watch"];
+
+/// What the operator does in every namespace.
+fn cluster_role() -> Value {
+    let mut definitions: Vec<&str> =
+        SUBSYSTEMS.iter().flat_map(|part| part.definitions).copied().collect();
+    definitions.sort_unstable();
+    definitions.dedup();
+    let queue = "workload.codeflare.dev";
+    cluster_wide(
+        "gantry-operator",
+        "What the operator does in every namespace, apart from the objects that are wrapped.",
+        &[
+            rule(
+                queue,
+                &["appwrappers", "appwrappers/finalizers", "appwrappers/status"],
+                OWN_OBJECTS,
+            ),
+            rule("", &["pods"], &["delete", "get", "list", "watch"]),
+            rule("", &["nodes"], READ),
+            rule("", &["events"], &["create", "patch"]),
+            named_rule("apiextensions.k8s.io", "customresourcedefinitions", &definitions, &["get"]),
+        ],
+    )
+}
+
+/// What the operator may create for those who wrap objects: whatever carries the label.
+fn wrapped_union() -> Value {
+    let mut role = cluster_wide(
+        "gantry-wrapped",
+        "Everything that may be wrapped: the sum of the ClusterRoles with the label \
+         gantry.dev/aggregate-to-wrapped-kinds. Add one to let other kinds be wrapped.",
+        &[],
+    );
+    // What the parts say is filled in by the server; a second writer would fight over it.
+    if let Some(role) = role.as_object_mut() {
+        role.remove("rules");
+    }
+    role["aggregationRule"] =
+        json!({ "clusterRoleSelectors": [{ "matchLabels": { WRAPPED_LABEL: "true" } }] });
+    role
+}
+
+fn wrapped_part(name: &str, about: &str, rules: &[Value]) -> Value {
+    let mut role = cluster_wide(name, about, rules);
+    role["metadata"]["labels"][WRAPPED_LABEL] = json!("true");
+    role
+}
+
+fn wrapped_kinds() -> Value {
+    wrapped_part(
+        "gantry-wrapped-kinds",
+        "The kinds that may be wrapped unless somebody adds more. Whoever may create pods in every \
+         namespace can use what is in it: protect the operator's namespace accordingly.",
+        &[
+            rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], WRAPPED),
+            rule("apps", &["deployments", "replicasets", "statefulsets"], WRAPPED),
+            rule("batch", &["jobs"], WRAPPED),
+            rule("jobset.x-k8s.io", &["jobsets"], WRAPPED),
+            rule("kubeflow.org", &["pytorchjobs"], WRAPPED),
+            rule("networking.k8s.io", &["ingresses"], WRAPPED),
+            rule("ray.io", &["rayclusters", "rayjobs"], WRAPPED),
+            rule("route.openshift.io", &["routes"], WRAPPED),
+            rule("scheduling.sigs.k8s.io", &["podgroups"], WRAPPED),
+            rule("scheduling.x-k8s.io", &["podgroups"], WRAPPED),
+        ],
+    )
+}
+
+fn wrapped_secrets() -> Value {
+    wrapped_part(
+        "gantry-wrapped-secrets",
+        "Lets Secrets and ServiceAccounts be wrapped. The operator can then read every Secret.",
+        &[rule("", &["secrets", "serviceaccounts"], WRAPPED)],
+    )
+}
+
+/// What the operator does in its own namespace.
+fn role() -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
+        "metadata": in_namespace("gantry-operator"),
+        "rules": [
+            named_rule("", "configmaps", &[OWN, LEGACY], &["get"]),
+            rule("", &["configmaps"], &["create"]),
+            rule("coordination.k8s.io", &["leases"], &[
+                "create", "delete", "get", "list", "patch", "update", "watch",
+            ]),
+        ],
+    })
+}
+
+fn subject() -> Value {
+    json!({ "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE })
+}
+
+fn cluster_binding(role: &str) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": { "name": role, "labels": labels() },
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role },
+        "subjects": [subject()],
+    })
+}
+
+fn binding(role: &str) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
+        "metadata": in_namespace(role),
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": role },
+        "subjects": [subject()],
+    })
+}
+
+fn access_reviews() -> Vec<Value> {
+    let name = "gantry-access-reviews";
+    let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);
+    let about = "Lets the operator ask what others may do; for mcad.checkUserAccess.";
+    vec![cluster_wide(name, about, &[reviews]), cluster_binding(name)]
+}
+
+fn quota() -> Vec<Value> {
+    let name = "gantry-quota";
+    let verbs = &["get", "list", "patch", "update", "watch"];
+    let trees = rule("quota.codeflare.dev", &["quotasubtrees", "quotasubtrees/status"], verbs);
+    let about = "Lets the operator read and mark quota trees; for mcad.quotaEnabled.";
+    vec![cluster_wide(name, about, &[trees]), cluster_binding(name)]
+}
+
+fn scaling() -> Vec<Value> {
+    let name = "gantry-scaling";
+    let machines = &["create", "delete", "get", "list", "patch", "update", "watch"];
+    let about = "Lets the operator add machines and label nodes; for instascale.enabled.";
+    let everywhere = cluster_wide(
+        name,
+        about,
+        &[
+            rule("machine.openshift.io", &["machines", "machinesets"], machines),
+            rule("config.openshift.io", &["clusterversions"], READ),
+            rule("", &["nodes"], &["patch", "update"]),
+        ],
+    );
+    let secret = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
+        "metadata": in_namespace(name),
+        "rules": [named_rule("", "secrets", &["instascale-ocm-secret"], &["get"])],
+    });
+    vec![everywhere, cluster_binding(name), secret, binding(name)]
+}
+
+fn service() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": in_namespace("manager-metrics"),
+        "spec": {
+            "selector": { "app.kubernetes.io/name": "gantry-operator" },
+            "ports": [{ "name": "metrics", "port": 8080, "targetPort": "metrics" }],
+        },
+    })
+}
+
+/// Where the ConfigMap is mounted.
+const MOUNT: &str = "/etc/gantry";
+
+fn deployment() -> Value {
+    let probe = |path: &str, delay: u32, period: u32| {
+        json!({
+            "httpGet": { "path": path, "port": "probes" },
+            "initialDelaySeconds": delay, "periodSeconds": period,
+        })
+    };
+    let resources = json!({ "cpu": "1", "memory": "1Gi" });
+    let container = json!({
+        "name": "operator",
+        "image": format!("gantry:{}", VERSION.version),
+        "command": ["/gantry", "operator"],
+        "args": [
+            format!("--config={OWN}"),
+            format!("--config-file={MOUNT}/{WRITTEN_KEY}"),
+            "--leader-elect",
+        ],
+        "env": [{ "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } }],
+        "ports": [
+            { "name": "metrics", "containerPort": 8080 },
+            { "name": "probes", "containerPort": 8081 },
+        ],
+        "livenessProbe": probe("/healthz", 15, 20),
+        "readinessProbe": probe("/readyz", 5, 10),
+        "resources": { "requests": resources, "limits": resources },
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "capabilities": { "drop": ["ALL"] },
+            "readOnlyRootFilesystem": true,
+        },
+        "volumeMounts": [{ "name": "config", "mountPath": MOUNT, "readOnly": true }],
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": in_namespace("gantry-operator"),
+        "spec": {
+            "replicas": 1,
+            "selector": { "matchLabels": { "app.kubernetes.io/name": "gantry-operator" } },
+            "template": {
+                "metadata": { "labels": labels() },
+                "spec": {
+                    "serviceAccountName": SERVICE_ACCOUNT,
+                    "terminationGracePeriodSeconds": 10,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": 65532,
+                        "seccompProfile": { "type": "RuntimeDefault" },
+                    },
+                    "containers": [container],
+                    // It is absent until the first start has made it.
+                    "volumes": [{ "name": "config", "configMap": { "name": OWN, "optional": true } }],
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rules of every role in the files that are applied together, or in one file.
+    fn rules(wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+        let files = manifests().into_iter().filter(|manifest| wanted(manifest.file));
+        let objects = files.flat_map(|manifest| manifest.objects);
+        let rules = objects.filter_map(|object| object["rules"].as_array().cloned());
+        rules.flatten().collect()
+    }
+
+    fn names(rule: &Value, list: &str) -> Vec<String> {
+        let items = rule[list].as_array().into_iter().flatten();
+        items.map(|item| item.as_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn op_13_no_right_makes_rights() {
+        for rule in rules(|_| true) {
+            for list in ["apiGroups", "resources", "verbs"] {
+                assert!(!names(&rule, list).contains(&"*".to_owned()), "{rule}");
+            }
+            assert!(!names(&rule, "apiGroups").contains(&RBAC.to_owned()), "{rule}");
+            for verb in ["bind", "escalate", "impersonate", "approve", "sign"] {
+                assert!(!names(&rule, "verbs").contains(&verb.to_owned()), "{rule}");
+            }
+        }
+        for rule in rules(|file| !file.starts_with("optional/")) {
+            for resource in ["secrets", "serviceaccounts", "serviceaccounts/token"] {
+                assert!(!names(&rule, "resources").contains(&resource.to_owned()), "{rule}");
+            }
+        }
+    }
+
+    #[test]
+    fn op_4_there_is_one_deployment_with_one_container() {
+        let objects: Vec<_> = manifests().into_iter().flat_map(|it| it.objects).collect();
+        let runs = |kind: &str| matches!(kind, "Deployment" | "DaemonSet" | "StatefulSet" | "Pod");
+        let running: Vec<_> =
+            objects.iter().filter(|it| runs(it["kind"].as_str().unwrap())).collect();
+        assert_eq!(running.len(), 1);
+        let pod = &running[0]["spec"]["template"]["spec"];
+        assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
+        assert_eq!(pod["volumes"][0]["configMap"]["optional"], true, "op_9: absent at first");
+    }
+
+    #[test]
+    fn rb_1_every_definition_that_is_looked_at_may_be_read() {
+        let rule = rules(|file| file == "20-cluster-role.yaml")
+            .into_iter()
+            .find(|rule| names(rule, "apiGroups") == ["apiextensions.k8s.io"])
+            .unwrap();
+        for part in SUBSYSTEMS {
+            for name in part.definitions {
+                assert!(names(&rule, "resourceNames").contains(&(*name).to_owned()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_applied_in_an_order_that_works() {
+        let files: Vec<_> = manifests().iter().map(|manifest| manifest.file).collect();
+        assert!(files.is_sorted(), "{files:?}");
+        assert_eq!(manifests()[0].objects[0]["kind"], "Namespace");
+    }
+}

@@ -1,0 +1,217 @@
+//! Wires the operator: the checks of the start, the servers for probes and metrics, the controllers.
+
+pub mod cluster;
+pub mod definitions;
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gantry_api::kind::Kind;
+use gantry_api::object::KINDS;
+use gantry_process::health::{self, BindAddress, Handle, Health, Probe};
+use gantry_process::metrics::{Metrics, RegisterError};
+use gantry_process::shutdown::{self, Ending, Signals};
+use gantry_process::tasks::Tasks;
+use prometheus_client::metrics::counter::Counter;
+
+use self::definitions::{Missing, missing_definitions};
+use crate::config::operator::{Checked, Controller, Operator};
+use crate::version::VERSION;
+
+/// The exit code when definitions are missing: installing them is what helps, not a restart.
+pub const MISSING_DEFINITIONS: u8 = 3;
+/// The exit code when another operator took the lead: a restart stands in line again.
+pub const LOST_LEADERSHIP: u8 = 4;
+
+/// How long everything may take to finish when the operator is told to stop: less than the ten
+/// seconds its pod is given.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// The controllers that can be switched by name.
+pub const CONTROLLERS: &[Controller] = &[];
+
+/// A part of the operator that is switched as a whole.
+#[derive(Clone, Copy, Debug)]
+pub struct Subsystem {
+    /// What logs call it.
+    pub name: &'static str,
+    /// Whether it is to run.
+    pub enabled: fn(&Operator) -> bool,
+    /// The kinds it cannot do without, by the names of their definitions.
+    pub definitions: &'static [&'static str],
+}
+
+/// The parts, each with the kinds it works on.
+pub const SUBSYSTEMS: &[Subsystem] = &[
+    Subsystem {
+        name: "queue",
+        enabled: |settings| settings.mcad_enabled,
+        definitions: &["appwrappers.workload.codeflare.dev"],
+    },
+    Subsystem {
+        name: "quota",
+        enabled: |settings| settings.mcad_enabled && settings.mcad.quota_enabled,
+        definitions: &["quotasubtrees.quota.codeflare.dev"],
+    },
+    Subsystem {
+        name: "scaling",
+        enabled: |settings| settings.instascale.enabled,
+        definitions: &["appwrappers.workload.codeflare.dev"],
+    },
+];
+
+/// The kinds that the parts that are switched on cannot do without, each once.
+#[must_use]
+pub fn needed_kinds(settings: &Operator) -> Vec<&'static Kind> {
+    let enabled = || SUBSYSTEMS.iter().filter(|part| (part.enabled)(settings));
+    let needed = |name: &str| enabled().any(|part| part.definitions.contains(&name));
+    KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
+}
+
+/// What the operator stands on.
+#[derive(Debug)]
+pub struct Shell {
+    /// The owner of everything that runs.
+    pub tasks: Tasks,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Who is alive and ready.
+    pub health: Health,
+}
+
+/// How the operator ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// It was asked to, or lost something that it needs.
+    Stopped(Ending),
+    /// It did not begin: the cluster lacks these.
+    Missing(Vec<Missing>),
+}
+
+/// Says what starts, before anything can go wrong.
+pub fn announce() {
+    // One version for all of them: they are one binary.
+    let part = |part: &Subsystem| format!("{} {}", part.name, VERSION.version);
+    let parts: Vec<_> = SUBSYSTEMS.iter().map(part).collect();
+    tracing::info!(
+        version = VERSION.version,
+        commit = VERSION.commit,
+        date = VERSION.commit_date,
+        subsystems = parts.join(", "),
+        "starting the operator"
+    );
+}
+
+/// Runs the operator until it is told to stop.
+///
+/// # Errors
+/// An address is taken, or the API server did not answer the questions of the start.
+pub async fn run(
+    checked: Checked,
+    client: kube::Client,
+    mut shell: Shell,
+    signals: &mut Signals,
+) -> anyhow::Result<Ended> {
+    report(&checked, &shell.metrics)?;
+    let Checked { settings, .. } = checked;
+    // Before anybody can ask: an operator is not ready because nothing has been checked yet.
+    let ready = shell.health.handle(Probe::Ready, "controllers", "the start is not done")?;
+    listen(&settings, &mut shell).await?;
+    let clock = shell.tasks.clock().clone();
+    let kinds = needed_kinds(&settings);
+    let missing = tokio::select! {
+        // Either may be dropped: one only reads, the other only waits.
+        found = missing_definitions(&client, &clock, &kinds) => found?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            shell.tasks.token().cancel();
+            Vec::new()
+        }
+    };
+    if !missing.is_empty() {
+        return Ok(Ended::Missing(missing));
+    }
+    start_controllers(&settings, &client, &mut shell, &ready);
+    Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
+}
+
+/// Logs what may not be meant, and counts the keys nobody knows.
+fn report(checked: &Checked, metrics: &Metrics) -> Result<(), RegisterError> {
+    for warning in &checked.warnings {
+        tracing::warn!(key = warning.key, "configuration: {warning}");
+    }
+    let help = "Keys of the configuration that nobody knows";
+    let unknown: Counter = metrics.register("config_unknown_keys", help, Counter::default())?;
+    unknown.inc_by(checked.unknown.len() as u64);
+    Ok(())
+}
+
+/// Answers probes and serves metrics, at one address if both are told the same.
+async fn listen(settings: &Operator, shell: &mut Shell) -> anyhow::Result<()> {
+    let (probes, metrics) = (settings.health.bind_address, settings.metrics.bind_address);
+    let probe_pages = shell.health.router(&settings.health.endpoints());
+    let metric_pages = health::metrics_router(shell.metrics.clone());
+    let shared = probes == metrics && !matches!(probes, BindAddress::Disabled);
+    let serving = match shared {
+        true => vec![("probes and metrics", probes, probe_pages.merge(metric_pages))],
+        false => vec![("probes", probes, probe_pages), ("metrics", metrics, metric_pages)],
+    };
+    for (name, address, pages) in serving {
+        health::serve(&mut shell.tasks, name, &address, pages)
+            .await
+            .with_context(|| format!("could not serve {name}"))?;
+    }
+    Ok(())
+}
+
+/// Starts every controller that is switched on; their tasks belong to the shell. `ready` passes when
+/// they have seen the cluster.
+///
+/// There are none yet, and nobody shall think otherwise: an operator without controllers is alive
+/// and never ready.
+fn start_controllers(
+    _settings: &Operator,
+    _client: &kube::Client,
+    _shell: &mut Shell,
+    ready: &Handle,
+) {
+    let why = "this build has no controllers";
+    ready.fail(why);
+    tracing::warn!("{why}: nothing will be reconciled");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::document;
+    use crate::config::operator::settle;
+
+    fn needed(text: &str) -> Vec<&'static str> {
+        let (layer, report) = document::read(text, "f");
+        let checked = settle([&layer], report, CONTROLLERS).unwrap();
+        needed_kinds(&checked.settings).iter().map(|kind| kind.plural).collect()
+    }
+
+    #[test]
+    fn only_what_is_switched_on_needs_its_kinds() {
+        let table = [
+            ("the queue is on", "", vec!["appwrappers"]),
+            ("quotas", "mcad: {quotaEnabled: true}", vec!["quotasubtrees", "appwrappers"]),
+            ("nothing", "mcadEnabled: false", vec![]),
+            ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
+            ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
+        ];
+        for (why, text, expected) in table {
+            assert_eq!(needed(text), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn every_definition_is_one_of_ours() {
+        for part in SUBSYSTEMS {
+            for name in part.definitions {
+                assert!(KINDS.iter().any(|kind| kind.crd_name() == *name), "{name}");
+            }
+        }
+    }
+}

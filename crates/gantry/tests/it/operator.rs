@@ -1,0 +1,142 @@
+//! `gantry operator` as its users meet it: its configuration, its start, its manifests.
+
+mod rights;
+mod start;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::embedded::{Embedded, Plan};
+
+use super::{Run, gantry_with};
+use crate::shared_operator::Site;
+
+/// An embedded server with the operator's manifests in it.
+async fn site() -> (Embedded, Site) {
+    let clock = Clock::system();
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let server = plan.start(&clock).await.unwrap();
+    let site = Site::new(server.target(), &clock).await;
+    (server, site)
+}
+
+/// A file with this configuration, in a folder that goes with the first value.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gantry.yaml");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+/// Runs `gantry operator` on a file; paths in what it says are cut to the name of the file.
+fn operator(text: &str, flags: &[&str], environment: &[(&str, &str)]) -> Run {
+    let (folder, path) = file(text);
+    let arguments = [&["operator", "--config-file", &path], flags].concat();
+    let mut run = gantry_with(&arguments, environment, "");
+    let prefix = format!("{}/", folder.path().display());
+    run.out = run.out.replace(&prefix, "");
+    run.err = run.err.replace(&prefix, "");
+    run
+}
+
+#[test]
+fn a_valid_configuration_is_said_to_be_so() {
+    for text in ["", "# nothing\n", "mcad: {}\n", "mcad:\n  backoffTime: 3\n"] {
+        let run = operator(text, &["--check-config"], &[]);
+        assert_eq!((run.code, &*run.err), (0, ""), "{text:?}");
+        assert_eq!(run.out, "the configuration is valid (0 warnings)\n", "{text:?}");
+    }
+}
+
+#[test]
+fn cf_6_unknown_keys_are_warnings() {
+    let run = operator("mcad:\n  backoftime: 3\nextra: 1\n", &["--check-config"], &[]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(
+        run.err,
+        "warning: gantry.yaml:2:3: mcad.backoftime: ignored: unknown key; did you mean \
+         mcad.backoffTime?\nwarning: gantry.yaml:3:1: extra: ignored: unknown key\n"
+    );
+    assert_eq!(run.out, "the configuration is valid (2 warnings)\n");
+}
+
+#[test]
+fn cf_5_errors_end_the_start_with_code_1_and_are_all_named() {
+    let text = "mcad:\n  backoffTime: soon\ninstascale:\n  machineSetsStrategy: steal\nother: 1\n";
+    for flags in [&["--check-config"][..], &["--print-config"], &[]] {
+        let run = operator(text, flags, &[]);
+        assert_eq!((run.code, &*run.out), (1, ""), "{flags:?}");
+        let said: Vec<_> = run.err.lines().filter(|line| !line.starts_with('I')).collect();
+        assert_eq!(
+            said,
+            [
+                "warning: gantry.yaml:5:1: other: ignored: unknown key",
+                "error: gantry.yaml:2:16: mcad.backoffTime: found \"soon\", expected a whole number \
+                 from 0 to 2147483647, without quotes",
+                "error: gantry.yaml:4:24: instascale.machineSetsStrategy: found \"steal\", expected \
+                 reuse or duplicate",
+            ],
+            "{flags:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_a_wrong_command_line() {
+    for flag in ["--backofftime=soon", "--preemption=maybe", "--config=A", "--nothing"] {
+        let run = operator("", &["--check-config", flag], &[]);
+        assert_eq!((run.code, &*run.out), (2, ""), "{flag}");
+        assert!(run.err.contains(flag.split('=').next().unwrap()), "{flag}: {}", run.err);
+    }
+}
+
+/// Flags over environment over file over defaults, and each value says where it is from.
+#[test]
+fn op_14_names_of_before_win_in_their_order() {
+    let text = "\
+mcad:
+  backoffTime: 1
+  headOfLineHoldingTime: 1
+  quotaEnabled: true
+";
+    let environment = [
+        ("BACKOFFTIME", "2"),
+        ("HEADOFLINEHOLDINGTIME", "2"),
+        ("PREEMPTION", "True"),
+        ("QUOTA_REST_URL", "http://x"),
+    ];
+    let flags = ["--print-config", "--backofftime=3", "--dispatchResourceReservationTimeout=1"];
+    let run = operator(text, &flags, &environment);
+    assert_eq!(run.code, 0, "{}", run.err);
+    for line in [
+        "  backoffTime: 3 # from --backofftime\n",
+        "  headOfLineHoldingTime: 2 # from variable HEADOFLINEHOLDINGTIME\n",
+        "  preemption: true # from variable PREEMPTION\n",
+        "  quotaEnabled: true # from gantry.yaml:4:3\n",
+        "  wakeOnRelease: true\n",
+    ] {
+        assert!(run.out.contains(line), "{line:?} in\n{}", run.out);
+    }
+    assert_eq!(
+        run.err,
+        "warning: variable QUOTA_REST_URL: has no effect, as it had none before; remove it\n\
+         warning: --dispatchResourceReservationTimeout: has no effect, as it had none before; \
+         remove it\n"
+    );
+    // What is printed is itself a configuration that says the same.
+    let again = operator(&run.out, &["--print-config"], &[]);
+    let bare = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split(" # ").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(bare(&again.out), bare(&run.out));
+    assert_eq!(again.err, "");
+}
+
+#[test]
+fn cf_1_without_a_namespace_there_is_no_map_to_read() {
+    let run = gantry_with(&["operator", "--check-config", "--namespace="], &[], "");
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("set NAMESPACE or say --namespace"), "{}", run.err);
+    let run = gantry_with(&["operator", "--check-config"], &[("NAMESPACE", "A")], "");
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("cannot use \"A\" as the operator's namespace"), "{}", run.err);
+}

@@ -1,0 +1,237 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+use crate::names;
+use crate::object::{Key, Meta, controlled_by};
+use crate::world::{Change, Kind, View, World};
+use crate::write::Part;
+use crate::{Plan, Propagation};
+
+/// Wants a number of leaves.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Tree {
+    metadata: Meta,
+    leaves: u32,
+    status: TreeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TreeStatus {
+    leaves: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Leaf {
+    metadata: Meta,
+}
+
+impl View for Tree {
+    const RESOURCE: Resource = Resource::namespaced("test", "v1", "trees", "Tree");
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl View for Leaf {
+    const RESOURCE: Resource = Resource::namespaced("test", "v1", "leaves", "Leaf");
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// How a gardener may be wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Flaw {
+    None,
+    /// Names leaves anew each time, so a lost answer makes one too many, and never cuts.
+    FreshNames,
+    /// Counts what it did itself instead of looking.
+    Remembers,
+    /// Writes its status even when nothing differs.
+    Chatters,
+}
+
+struct Gardener {
+    flaw: Flaw,
+    memory: AtomicU32,
+}
+
+impl Gardener {
+    fn new(flaw: Flaw) -> Self {
+        Self { flaw, memory: AtomicU32::new(0) }
+    }
+
+    /// Something new each time, from one who has nothing new to say.
+    fn said(&self) -> u32 {
+        match self.flaw {
+            Flaw::Chatters => self.memory.fetch_add(1, Ordering::Relaxed),
+            Flaw::None | Flaw::FreshNames | Flaw::Remembers => 0,
+        }
+    }
+}
+
+impl Controller for Gardener {
+    fn name(&self) -> &'static str {
+        "gardener"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Tree>(), Kind::of::<Leaf>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        let trees = change.both::<Tree>().map(|tree| tree.metadata.key());
+        let owner = |leaf: &Leaf| {
+            let owner = leaf.metadata.controller()?;
+            Some(leaf.metadata.key().beside(&owner.name))
+        };
+        trees.chain(change.both::<Leaf>().filter_map(owner)).collect()
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(tree) = world.shelf::<Tree>().get(key).filter(|it| !it.metadata.is_going()) else {
+            return plan;
+        };
+        let leaves = world.shelf::<Leaf>().owned_by(&tree.metadata.uid);
+        let have = u32::try_from(leaves.len()).unwrap();
+        let have = match self.flaw {
+            Flaw::Remembers => self.memory.load(Ordering::Relaxed),
+            _ => have,
+        };
+        for number in have..tree.leaves {
+            let count = self.memory.fetch_add(1, Ordering::Relaxed);
+            let seed = match self.flaw {
+                Flaw::FreshNames => count,
+                _ => number,
+            };
+            let revision = tree.metadata.resource_version.to_string();
+            let suffix = names::suffix(&[tree.metadata.uid.as_str(), &revision, &seed.to_string()]);
+            plan.write(Write::Create {
+                resource: Leaf::RESOURCE,
+                body: json!({"metadata": {
+                    "name": names::join(&tree.metadata.name, &suffix),
+                    "namespace": tree.metadata.namespace,
+                    "ownerReferences": [controlled_by(&Tree::RESOURCE, &tree.metadata)],
+                }}),
+            });
+        }
+        if self.flaw != Flaw::FreshNames {
+            for leaf in leaves.iter().skip(tree.leaves as usize) {
+                let fence = leaf.metadata.fence();
+                plan.write(Write::Delete {
+                    resource: Leaf::RESOURCE,
+                    key: leaf.metadata.key(),
+                    fence,
+                    grace: None,
+                    propagation: None,
+                });
+            }
+        }
+        if tree.status.leaves != have || self.flaw == Flaw::Chatters {
+            plan.write(Write::Merge {
+                resource: Tree::RESOURCE,
+                key: key.clone(),
+                part: Part::Status,
+                fence: tree.metadata.fence(),
+                body: json!({"status": {"leaves": have, "said": self.said()}}),
+            });
+        }
+        plan
+    }
+}
+
+fn tree(name: &str, leaves: u32) -> (Resource, Value) {
+    let object = json!({"metadata": {"name": name, "namespace": "n"}, "leaves": leaves});
+    (Tree::RESOURCE, object)
+}
+
+/// How many leaves each tree has, and says it has.
+fn shape(server: &Server) -> Value {
+    let leaves = server.list(&Leaf::RESOURCE);
+    let count = |tree: &Value| {
+        let mine = |leaf: &&&Value| {
+            leaf["metadata"]["ownerReferences"][0]["uid"] == tree["metadata"]["uid"]
+        };
+        leaves.iter().filter(mine).count()
+    };
+    let trees = server.list(&Tree::RESOURCE);
+    let trees = trees.iter().map(|tree| {
+        json!([
+            tree["metadata"]["name"],
+            count(tree),
+            tree["status"]["leaves"].as_u64().unwrap_or(0)
+        ])
+    });
+    json!({"trees": trees.collect::<Vec<_>>(), "leaves": leaves.len()})
+}
+
+fn scenario<'a>(controllers: &'a [&'a dyn Controller], replicas: usize) -> Scenario<'a> {
+    let grow = |name: &'static str, leaves: u32| -> Action {
+        Box::new(move |server: &mut Server| {
+            server.edit(&Tree::RESOURCE, &Key::new("n", name), |it| it["leaves"] = json!(leaves));
+        })
+    };
+    let fell: Action = Box::new(|server: &mut Server| {
+        server.delete(&Tree::RESOURCE, &Key::new("n", "c"), Propagation::Foreground);
+    });
+    Scenario {
+        controllers,
+        defaults: |_, _| {},
+        objects: vec![tree("a", 3), tree("b", 1), tree("c", 4)],
+        script: vec![grow("a", 5), grow("b", 0), fell, grow("a", 2)],
+        replicas,
+        horizon: Duration::from_secs(3600),
+    }
+}
+
+#[test]
+fn a_sound_controller_ends_in_the_same_place_whatever_happens() {
+    for replicas in [1, 2] {
+        let gardener = Gardener::new(Flaw::None);
+        scenario(&[&gardener], replicas).prove(0..100, shape).unwrap();
+        let ending = scenario(&[&gardener], replicas).run(7, Faults::some()).unwrap();
+        let expected = json!({"trees": [["a", 2, 2], ["b", 0, 0]], "leaves": 2});
+        assert_eq!(shape(&ending.server), expected);
+    }
+}
+
+#[test]
+fn flaws_are_found() {
+    for flaw in [Flaw::FreshNames, Flaw::Remembers, Flaw::Chatters] {
+        let gardener = Gardener::new(flaw);
+        let found = scenario(&[&gardener], 1).prove(0..100, shape);
+        assert!(found.is_err(), "{flaw:?} was not found");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let gardener = Gardener::new(Flaw::None);
+    let controllers: [&dyn Controller; 1] = [&gardener];
+    let scenario = scenario(&controllers, 2);
+    let (_, one) = trial::run(&scenario, 5, Faults::some()).unwrap();
+    let (_, two) = trial::run(&scenario, 5, Faults::some()).unwrap();
+    assert_eq!(one, two);
+}
+
+#[test]
+fn one_object_that_is_refused_leaves_the_others() {
+    let gardener = Gardener::new(Flaw::None);
+    let controllers: [&dyn Controller; 1] = [&gardener];
+    let mut scenario = scenario(&controllers, 1);
+    let refuse: Action = Box::new(|server: &mut Server| {
+        server.refuse(|write| write.key().name().starts_with("a-"));
+    });
+    scenario.script.insert(0, refuse);
+    let ending = scenario.run(3, Faults::some()).unwrap();
+    let found = shape(&ending.server);
+    assert_eq!(found["trees"][1], json!(["b", 0, 0]), "{found}");
+}

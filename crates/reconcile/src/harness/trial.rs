@@ -1,0 +1,325 @@
+//! One run of a scenario.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use jiff::{SignedDuration, Timestamp};
+
+use super::replica::{Replica, Slot};
+use super::{Ending, Failure, Faults, Scenario, Server};
+use crate::controller::Controller;
+use crate::plan::Step;
+use crate::write::{Outcome, Write};
+
+/// When every run begins.
+const BEGIN: i64 = 1_800_000_000;
+/// After how many moves a run that does not settle is given up.
+const PATIENCE: u64 = 20_000;
+/// How many moves the faults last.
+const TROUBLE: u64 = 300;
+/// How many lines of what happened are kept.
+const TRACE: usize = 60;
+
+/// Runs a scenario once; also says what happened last.
+pub(super) fn run(
+    scenario: &Scenario<'_>,
+    seed: u64,
+    faults: Faults,
+) -> Result<(Ending, String), Box<Failure>> {
+    let mut trial = Trial::new(scenario, seed, faults);
+    while trial.moves < TROUBLE || !trial.script.is_empty() {
+        if !trial.shake() {
+            break;
+        }
+    }
+    let moves = trial.moves;
+    trial.faults = Faults::none();
+    trial.settle()?;
+    // Whoever forgets everything must find nothing to do.
+    trial.written = Some(Vec::new());
+    for place in 0..trial.replicas.len() {
+        trial.replicas[place] = Replica::start(scenario.controllers, &trial.server);
+    }
+    trial.settle()?;
+    let restless = trial.written.take().unwrap_or_default();
+    let trace = trial.trace();
+    Ok((Ending { server: trial.server, moves, restless }, trace))
+}
+
+struct Trial<'a> {
+    scenario: &'a Scenario<'a>,
+    controllers: &'a [&'a dyn Controller],
+    server: Server,
+    replicas: Vec<Replica>,
+    /// What processes that died had sent.
+    ghosts: Vec<Write>,
+    /// Which of the users' actions are left.
+    script: VecDeque<usize>,
+    rng: Rng,
+    seed: u64,
+    faults: Faults,
+    moves: u64,
+    lines: VecDeque<String>,
+    /// What is written, when somebody wants to know.
+    written: Option<Vec<Write>>,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy)]
+enum Move {
+    Deliver(usize),
+    Plan(usize),
+    Land(usize),
+    Ghost,
+    Collect,
+    User,
+    Wait,
+}
+
+impl<'a> Trial<'a> {
+    fn new(scenario: &'a Scenario<'a>, seed: u64, faults: Faults) -> Self {
+        let now = Timestamp::from_second(BEGIN).unwrap_or_default();
+        let mut server = Server::new(scenario.defaults, now);
+        for (resource, object) in &scenario.objects {
+            server.create(resource, object.clone());
+        }
+        let start = || Replica::start(scenario.controllers, &server);
+        let replicas = (0..scenario.replicas.max(1)).map(|_| start()).collect();
+        Self {
+            scenario,
+            controllers: scenario.controllers,
+            server,
+            replicas,
+            ghosts: Vec::new(),
+            script: (0..scenario.script.len()).collect(),
+            rng: Rng::with_seed(seed),
+            seed,
+            faults,
+            moves: 0,
+            lines: VecDeque::new(),
+            written: None,
+        }
+    }
+
+    /// One move, by chance. Returns whether there was anything to do.
+    fn shake(&mut self) -> bool {
+        let mut may: Vec<Move> = Vec::new();
+        for (place, replica) in self.replicas.iter().enumerate() {
+            // What can go on weighs more than what could also wait: a run is a walk, not a standstill.
+            if !replica.behind(&self.server).is_empty() {
+                may.extend([Move::Deliver(place); 3]);
+            }
+            if !replica.queue.is_empty() {
+                may.extend([Move::Plan(place); 3]);
+            }
+            if !replica.in_flight.is_empty() {
+                may.extend([Move::Land(place); 4]);
+            }
+        }
+        if !self.ghosts.is_empty() {
+            may.push(Move::Ghost);
+        }
+        if !self.script.is_empty() {
+            may.push(Move::User);
+        }
+        may.push(Move::Collect);
+        let busy = may.len() > 1;
+        if busy || self.replicas.iter().any(|it| it.next_due().is_some()) {
+            may.push(Move::Wait);
+        } else {
+            return false;
+        }
+        self.moves += 1;
+        if self.faults.crash_at == Some(self.moves - 1) || self.chance(self.faults.crashes) {
+            let place = self.rng.usize(..self.replicas.len());
+            self.crash(place);
+            return true;
+        }
+        if self.chance(self.faults.relists) {
+            let place = self.rng.usize(..self.replicas.len());
+            self.relist(place);
+            return true;
+        }
+        let pick = may[self.rng.usize(..may.len())];
+        self.make(pick);
+        true
+    }
+
+    fn make(&mut self, pick: Move) {
+        match pick {
+            Move::Deliver(place) => {
+                let behind = self.replicas[place].behind(&self.server);
+                let resource = &behind[self.rng.usize(..behind.len())];
+                self.note(&format!("#{place} reads news of {resource}"));
+                self.replicas[place].deliver(self.controllers, resource, &self.server);
+            }
+            Move::Plan(place) => {
+                let slots: Vec<Slot> = self.replicas[place].queue.iter().cloned().collect();
+                let slot = &slots[self.rng.usize(..slots.len())];
+                self.plan(place, slot);
+            }
+            Move::Land(place) => {
+                let count = self.replicas[place].in_flight.len();
+                let (slot, step) =
+                    self.replicas[place].in_flight.swap_remove(self.rng.usize(..count));
+                self.land(place, &slot, &step);
+            }
+            Move::Ghost => {
+                let write = self.ghosts.swap_remove(self.rng.usize(..self.ghosts.len()));
+                let outcome = self.server.apply(&write);
+                self.note(&format!("late {} {} -> {}", write.verb(), write.key(), brief(&outcome)));
+            }
+            Move::Collect => {
+                self.server.collect();
+            }
+            Move::User => {
+                if let Some(action) = self.script.pop_front() {
+                    self.note(&format!("user action {action}"));
+                    (self.scenario.script[action])(&mut self.server);
+                }
+            }
+            Move::Wait => {
+                let wait = self.rng.i64(1..3000);
+                self.pass(SignedDuration::from_millis(wait));
+            }
+        }
+    }
+
+    fn plan(&mut self, place: usize, slot: &Slot) {
+        let now = self.server.now();
+        let steps = self.replicas[place].plan(self.controllers, slot, now);
+        let name = self.controllers[slot.0].name();
+        self.note(&format!("#{place} {name} plans {}: {steps} writes", slot.1));
+    }
+
+    fn land(&mut self, place: usize, slot: &Slot, step: &Step) {
+        let write = &step.write;
+        let lost = || Outcome::Unanswered("lost".to_owned());
+        let outcome = if self.chance(self.faults.lost_requests) {
+            lost()
+        } else {
+            let outcome = self.commit(write);
+            if self.chance(self.faults.lost_answers) {
+                lost()
+            } else if self.chance(self.faults.doubled) {
+                // The client sees the answer to either.
+                let second = self.commit(write);
+                if self.rng.bool() { outcome } else { second }
+            } else {
+                outcome
+            }
+        };
+        let (verb, key, shown) = (write.verb(), write.key(), brief(&outcome));
+        self.note(&format!("#{place} {verb} {} {key} -> {shown}", write.resource()));
+        let now = self.server.now();
+        self.replicas[place].answered(self.controllers, slot, write, &outcome, now);
+    }
+
+    fn commit(&mut self, write: &Write) -> Outcome {
+        if let Some(written) = &mut self.written {
+            written.push(write.clone());
+        }
+        self.server.apply(write)
+    }
+
+    fn crash(&mut self, place: usize) {
+        self.note(&format!("#{place} dies"));
+        let fresh = Replica::start(self.controllers, &self.server);
+        let old = std::mem::replace(&mut self.replicas[place], fresh);
+        for (_, step) in old.in_flight {
+            if self.rng.bool() {
+                self.ghosts.push(step.write);
+            }
+        }
+    }
+
+    fn relist(&mut self, place: usize) {
+        let kinds = self.replicas[place].kinds();
+        if kinds.is_empty() {
+            return;
+        }
+        let resource = &kinds[self.rng.usize(..kinds.len())];
+        let changes = self.replicas[place].relist(resource, &self.server);
+        for change in changes {
+            self.replicas[place].tell(self.controllers, &change);
+        }
+    }
+
+    fn pass(&mut self, time: SignedDuration) {
+        let now = self.server.now();
+        let now = now.checked_add(time).unwrap_or(now);
+        self.server.set_time(now);
+        for replica in &mut self.replicas {
+            replica.ring(now);
+        }
+    }
+
+    /// Goes on without faults until nothing is left to do for as long as the scenario says.
+    fn settle(&mut self) -> Result<(), Box<Failure>> {
+        let horizon = SignedDuration::try_from(self.scenario.horizon).unwrap_or_default();
+        let end = self.server.now().checked_add(horizon).unwrap_or(Timestamp::MAX);
+        let begin = self.moves;
+        loop {
+            while self.step() {
+                if self.moves - begin > PATIENCE {
+                    let (seed, moves, trace) = (self.seed, self.moves, self.trace());
+                    return Err(Box::new(Failure::Unsettled { seed, moves, trace }));
+                }
+            }
+            let due = self.replicas.iter().filter_map(Replica::next_due).min();
+            let Some(due) = due.filter(|due| *due <= end) else { return Ok(()) };
+            let wait = due.duration_since(self.server.now());
+            self.pass(wait.max(SignedDuration::ZERO));
+        }
+    }
+
+    /// The next thing to do at this moment. Returns whether there was one.
+    fn step(&mut self) -> bool {
+        self.moves += 1;
+        for place in 0..self.replicas.len() {
+            if !self.replicas[place].behind(&self.server).is_empty() {
+                self.make(Move::Deliver(place));
+                return true;
+            }
+            if !self.replicas[place].in_flight.is_empty() {
+                self.make(Move::Land(place));
+                return true;
+            }
+            if let Some(slot) = self.replicas[place].queue.first().cloned() {
+                self.plan(place, &slot);
+                return true;
+            }
+        }
+        if !self.ghosts.is_empty() {
+            self.make(Move::Ghost);
+            return true;
+        }
+        self.server.collect()
+    }
+
+    fn chance(&mut self, of_thousand: u32) -> bool {
+        of_thousand > 0 && self.rng.u32(..1000) < of_thousand
+    }
+
+    fn note(&mut self, line: &str) {
+        if self.lines.len() == TRACE {
+            self.lines.pop_front();
+        }
+        let time = self.server.now();
+        self.lines.push_back(format!("{:>6} {time} {line}", self.moves));
+    }
+
+    fn trace(&self) -> String {
+        self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn brief(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done(_) => "done".to_owned(),
+        Outcome::Absent => "absent".to_owned(),
+        Outcome::Stale(why) => format!("stale: {why}"),
+        Outcome::Refused(refusal) => format!("refused: {refusal}"),
+        Outcome::Unanswered(why) => format!("unanswered: {why}"),
+    }
+}

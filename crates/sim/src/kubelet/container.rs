@@ -1,0 +1,414 @@
+//! What becomes of the containers of a pod that its node has taken on.
+
+use gantry_reconcile::{Note, Reference, View};
+use jiff::{SignedDuration, Timestamp};
+
+use super::stage::{self, Stage, Wishes};
+use super::{Settings, Tells, second};
+use crate::lot;
+use crate::view::{
+    Container, ContainerState, ContainerStatus, Pod, Program, ProgramState, RestartPolicy, Running,
+    Terminated, Waiting,
+};
+
+/// The shortest wait before a container that failed again is started again.
+const BACK_OFF: SignedDuration = SignedDuration::from_secs(10);
+/// The longest.
+const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
+/// A container that ran for so long is not held to have failed again.
+const FORGIVEN: SignedDuration = SignedDuration::from_secs(600);
+
+/// Moves the containers of one pod on, as far as the time allows.
+pub(super) struct Course<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) pod: &'a Pod,
+    pub(super) wishes: &'a Wishes,
+    /// What the programs of this pod did.
+    pub(super) programs: &'a [std::sync::Arc<Program>],
+    pub(super) now: Timestamp,
+    /// When something comes next.
+    pub(super) next: Option<Timestamp>,
+    /// What is worth telling.
+    pub(super) notes: Vec<Note>,
+}
+
+/// How far an init container is.
+enum Progress {
+    /// Whatever comes after it may start, counted from then.
+    Past(Timestamp),
+    /// It must be waited for.
+    Busy,
+}
+
+/// Whether a container is started before the others and stays.
+pub(super) fn is_sidecar(container: &Container) -> bool {
+    container.restart_policy == Some(RestartPolicy::Always)
+}
+
+impl Course<'_> {
+    /// Moves all containers on. `from` is when the node took the pod on.
+    pub(super) fn advance(
+        &mut self,
+        inits: &mut [ContainerStatus],
+        mains: &mut [ContainerStatus],
+        mut from: Timestamp,
+    ) {
+        let pod = self.pod;
+        let begun = mains.iter().any(|it| it.started || it.last_state != ContainerState::default());
+        for (container, status) in pod.spec.init_containers.iter().zip(inits.iter_mut()) {
+            match self.init(container, status, from) {
+                Progress::Past(at) => from = at,
+                // Sidecars may fall over later: what runs already does not wait for them again.
+                Progress::Busy if begun => {}
+                Progress::Busy => return,
+            }
+        }
+        let policy = pod.spec.restart_policy;
+        for (container, status) in pod.spec.containers.iter().zip(mains.iter_mut()) {
+            self.main(container, status, policy, from);
+        }
+        if mains.iter().all(|it| is_over(it, policy)) {
+            let sidecars = pod.spec.init_containers.iter().zip(inits);
+            for (_, status) in sidecars.filter(|(container, _)| is_sidecar(container)) {
+                self.stop(status, 0);
+            }
+        }
+    }
+
+    fn init(
+        &mut self,
+        container: &Container,
+        status: &mut ContainerStatus,
+        from: Timestamp,
+    ) -> Progress {
+        if is_sidecar(container) {
+            self.main(container, status, RestartPolicy::Always, from);
+            return match &status.state.running {
+                Some(running) => Progress::Past(running.started_at.unwrap_or(from)),
+                None => Progress::Busy,
+            };
+        }
+        let policy = match self.pod.spec.restart_policy {
+            RestartPolicy::Never => RestartPolicy::Never,
+            // An init container that ended well has done its work.
+            RestartPolicy::Always | RestartPolicy::OnFailure => RestartPolicy::OnFailure,
+        };
+        self.start_when_due(container, status, policy, from, Stage::InitRunning);
+        if let Some(started) = running_since(status) {
+            let end = if self.is_program(container) {
+                self.exit_of(status)
+            } else {
+                let wait = self.delay(Stage::InitCompleted, &container.name);
+                self.is_due(started, wait).then_some((0, self.now))
+            };
+            match end {
+                Some((code, at)) => self.end(status, code, at),
+                None => return Progress::Busy,
+            }
+        }
+        match &status.state.terminated {
+            Some(end) if end.exit_code == 0 => {
+                status.ready = true;
+                Progress::Past(end.finished_at.unwrap_or(from))
+            }
+            Some(_) | None => Progress::Busy,
+        }
+    }
+
+    fn main(
+        &mut self,
+        container: &Container,
+        status: &mut ContainerStatus,
+        policy: RestartPolicy,
+        from: Timestamp,
+    ) {
+        let ran = running_since(status);
+        let stage = if is_sidecar(container) { Stage::InitRunning } else { Stage::Ready };
+        self.start_when_due(container, status, policy, from, stage);
+        // What starts now is seen running before it is seen to end.
+        if let Some(started) = ran
+            && let Some((code, at)) = self.end_of(container, status, started)
+        {
+            self.end(status, code, at);
+        }
+        status.ready = running_since(status).is_some()
+            && !self.wishes.never_ready
+            && (!self.is_program(container) || self.is_listening(status));
+        status.started = running_since(status).is_some();
+    }
+
+    /// Whether a main container that runs since `started` has come to its end.
+    fn end_of(
+        &mut self,
+        container: &Container,
+        status: &ContainerStatus,
+        started: Timestamp,
+    ) -> Option<(i64, Timestamp)> {
+        if self.is_program(container) {
+            return self.exit_of(status);
+        }
+        if is_sidecar(container) {
+            return None;
+        }
+        let code = self.wishes.exit_code(status.restart_count);
+        let (wait, code) = if let Some(wait) = self.wishes.crash_after {
+            (wait, code.unwrap_or(1))
+        } else if let Some(wait) = self.wishes.run_for {
+            (wait, code.unwrap_or(0))
+        } else if code.is_some() || self.has_an_end() {
+            let drawn_for = format!("{}{}", container.name, status.restart_count);
+            (self.delay(Stage::Complete, &drawn_for), code.unwrap_or(0))
+        } else {
+            return None;
+        };
+        self.is_due(started, wait).then_some((code, self.now))
+    }
+
+    /// Pods of jobs do their work and end; all others stay.
+    fn has_an_end(&self) -> bool {
+        self.pod.metadata.owner_references.iter().any(|it| it.kind == "Job")
+    }
+
+    fn start_when_due(
+        &mut self,
+        container: &Container,
+        status: &mut ContainerStatus,
+        policy: RestartPolicy,
+        from: Timestamp,
+        stage: Stage,
+    ) {
+        let state = &status.state;
+        if state.running.is_some() {
+        } else if let Some(end) = state.terminated.clone() {
+            if !is_over(status, policy) {
+                self.restart(container, status, end);
+            }
+        } else if let Some(last) = status.last_state.terminated.clone() {
+            let wait = back_off(status.restart_count, &last);
+            if self.is_due(last.finished_at.unwrap_or(from), wait) {
+                status.restart_count += 1;
+                self.start(container, status);
+            }
+        } else if let Some(why) = self.wishes.pull_error.clone() {
+            self.fail_to_pull(container, status, &why, from);
+        } else if self.is_due(from, self.delay(stage, &container.name)) {
+            self.start(container, status);
+        }
+    }
+
+    /// Starts a container that has ended again, at once or after a wait.
+    fn restart(&mut self, container: &Container, status: &mut ContainerStatus, end: Terminated) {
+        let wait = back_off(status.restart_count, &end);
+        status.last_state = ContainerState { terminated: Some(end.clone()), ..Default::default() };
+        if wait.is_zero() {
+            status.restart_count += 1;
+            self.start(container, status);
+            return;
+        }
+        let meta = &self.pod.metadata;
+        let pod = format!("{}_{}({})", meta.name, meta.namespace, meta.uid);
+        let name = &container.name;
+        let message = format!("back-off {} restarting failed container={name} pod={pod}", go(wait));
+        status.state = waiting("CrashLoopBackOff", message);
+        self.tell_trouble(
+            container,
+            "BackOff",
+            format!("Back-off restarting failed container {name} in pod {pod}"),
+        );
+        // Looks again when the wait is over.
+        self.is_due(end.finished_at.unwrap_or(self.now), wait);
+    }
+
+    fn start(&mut self, container: &Container, status: &mut ContainerStatus) {
+        let run = status.restart_count.to_string();
+        let uid = self.pod.metadata.uid.as_str();
+        let id = lot::digest(&[uid, &container.name, &run]);
+        let repository = container.image.split(['@']).next().unwrap_or_default();
+        let tag = repository.rfind(':').filter(|at| !repository[*at..].contains('/'));
+        let repository = &repository[..tag.unwrap_or(repository.len())];
+        status.image_id = format!("{repository}@sha256:{}", lot::digest(&[&container.image]));
+        status.container_id = format!("gantry://{id}");
+        let since = Running { started_at: Some(second(self.now)) };
+        status.state = ContainerState { running: Some(since), ..Default::default() };
+        status.started = true;
+        let image = &container.image;
+        self.tell(
+            container,
+            "Pulled",
+            format!("Container image {image:?} already present on machine"),
+        );
+        self.tell(container, "Created", format!("Created container: {}", container.name));
+        self.tell(container, "Started", format!("Started container {}", container.name));
+    }
+
+    fn end(&mut self, status: &mut ContainerStatus, code: i64, at: Timestamp) {
+        let started_at = running_since(status);
+        status.state = ContainerState {
+            terminated: Some(Terminated {
+                exit_code: code,
+                reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
+                container_id: status.container_id.clone(),
+                started_at,
+                finished_at: Some(second(at).max(started_at.unwrap_or(at))),
+            }),
+            ..Default::default()
+        };
+        status.ready = false;
+        status.started = false;
+    }
+
+    /// Stops a container that runs; one that waits will not run.
+    pub(super) fn stop(&mut self, status: &mut ContainerStatus, code: i64) {
+        if status.state.running.is_some() {
+            self.end(status, code, self.now);
+        }
+    }
+
+    fn fail_to_pull(
+        &mut self,
+        container: &Container,
+        status: &mut ContainerStatus,
+        why: &str,
+        from: Timestamp,
+    ) {
+        let image = &container.image;
+        let reason = status.state.waiting.as_ref().map(|it| it.reason.as_str());
+        match reason {
+            Some("ImagePullBackOff") => {}
+            Some("ErrImagePull") => {
+                if self.is_due(from, BACK_OFF) {
+                    let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
+                    status.state = waiting("ImagePullBackOff", message);
+                    let note = self.note(
+                        container,
+                        "BackOff",
+                        format!("Back-off pulling image {image:?}"),
+                    );
+                    self.notes.push(Note { tone: gantry_reconcile::plan::Tone::Normal, ..note });
+                    self.tell_trouble(container, "Failed", "Error: ImagePullBackOff".to_owned());
+                }
+            }
+            Some(_) | None => {
+                status.state = waiting("ErrImagePull", why.to_owned());
+                self.tell(container, "Pulling", format!("Pulling image {image:?}"));
+                let failed = format!("Failed to pull image {image:?}: {why}");
+                self.tell_trouble(container, "Failed", failed);
+                self.tell_trouble(container, "Failed", "Error: ErrImagePull".to_owned());
+                self.is_due(from, BACK_OFF);
+            }
+        }
+    }
+
+    /// Whether `wait` is over since `from`. If not, it is looked at again then.
+    pub(super) fn is_due(&mut self, from: Timestamp, wait: SignedDuration) -> bool {
+        let at = from.checked_add(wait).unwrap_or(Timestamp::MAX);
+        if at > self.now {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+        at <= self.now
+    }
+
+    pub(super) fn delay(&self, stage: Stage, drawn_for: &str) -> SignedDuration {
+        stage::delay(self.settings.profile, &self.pod.metadata, stage, drawn_for)
+    }
+
+    fn is_program(&self, container: &Container) -> bool {
+        self.settings.programs.contains(&container.image)
+    }
+
+    /// What the program of this run of a container does.
+    fn fact(&self, status: &ContainerStatus) -> Option<ProgramState> {
+        let uid = &self.pod.metadata.uid;
+        let mut facts = self.programs.iter().filter(|it| it.metadata.uid == *uid);
+        let fact = facts.find(|it| it.container == status.name && it.run == status.restart_count);
+        fact.map(|it| it.state)
+    }
+
+    fn exit_of(&self, status: &ContainerStatus) -> Option<(i64, Timestamp)> {
+        match self.fact(status)? {
+            ProgramState::Running => None,
+            ProgramState::Exited { code, at } => Some((code, at)),
+        }
+    }
+
+    fn is_listening(&self, status: &ContainerStatus) -> bool {
+        self.fact(status) == Some(ProgramState::Running)
+    }
+
+    /// Whether a program of the pod still runs that must be waited for.
+    pub(super) fn has_programs(&self, statuses: &[ContainerStatus]) -> bool {
+        let containers = self.pod.spec.init_containers.iter().chain(&self.pod.spec.containers);
+        containers.filter(|it| self.is_program(it)).any(|container| {
+            let status = statuses.iter().find(|it| it.name == container.name);
+            status.is_some_and(|it| running_since(it).is_some() && self.exit_of(it).is_none())
+        })
+    }
+
+    fn note(&self, container: &Container, reason: &'static str, message: String) -> Note {
+        let init = self.pod.spec.init_containers.iter().any(|it| it.name == container.name);
+        let list = if init { "initContainers" } else { "containers" };
+        let about = Reference {
+            field: format!("spec.{list}{{{}}}", container.name),
+            ..Reference::to(&Pod::RESOURCE, &self.pod.metadata)
+        };
+        Note::warning(about, reason, message)
+    }
+
+    fn tell_trouble(&mut self, container: &Container, reason: &'static str, message: String) {
+        let note = self.note(container, reason, message);
+        self.notes.push(note);
+    }
+
+    pub(super) fn tell(&mut self, container: &Container, reason: &'static str, message: String) {
+        match self.settings.tells {
+            Tells::Trouble => {}
+            Tells::All => {
+                let note = self.note(container, reason, message);
+                self.notes.push(Note { tone: gantry_reconcile::plan::Tone::Normal, ..note });
+            }
+        }
+    }
+}
+
+/// Since when a container runs.
+pub(super) fn running_since(status: &ContainerStatus) -> Option<Timestamp> {
+    status.state.running.as_ref().map(|it| it.started_at.unwrap_or_default())
+}
+
+/// Whether a container has ended and is not started again.
+pub(super) fn is_over(status: &ContainerStatus, policy: RestartPolicy) -> bool {
+    let Some(end) = &status.state.terminated else { return false };
+    match policy {
+        RestartPolicy::Always => false,
+        RestartPolicy::OnFailure => end.exit_code == 0,
+        RestartPolicy::Never => true,
+    }
+}
+
+/// A container that waits.
+pub(super) fn waiting(reason: &str, message: String) -> ContainerState {
+    let waiting = Waiting { reason: reason.to_owned(), message };
+    ContainerState { waiting: Some(waiting), ..Default::default() }
+}
+
+/// How long a container waits that has ended for the `ends`-th time after the first.
+fn back_off(ends: i64, last: &Terminated) -> SignedDuration {
+    let ran = match (last.started_at, last.finished_at) {
+        (Some(from), Some(to)) => to.duration_since(from),
+        (None, _) | (_, None) => SignedDuration::ZERO,
+    };
+    if ends == 0 || ran >= FORGIVEN {
+        return SignedDuration::ZERO;
+    }
+    // Five doublings exceed the longest wait.
+    let doublings = u32::try_from(ends - 1).unwrap_or_default().min(5);
+    (BACK_OFF * 2_i32.pow(doublings)).min(LONGEST_BACK_OFF)
+}
+
+/// A number of seconds as Go writes durations: `10s`, `2m40s`.
+fn go(wait: SignedDuration) -> String {
+    match (wait.as_secs() / 60, wait.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

@@ -1,0 +1,261 @@
+//! How long the steps of a pod's life take, and what its annotations ask to go wrong.
+
+use std::collections::BTreeMap;
+
+use gantry_reconcile::Meta;
+use jiff::SignedDuration;
+
+use super::annotation;
+use crate::lot;
+
+/// How long things take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// No time at all.
+    #[default]
+    Fast,
+    /// A second to five for each step, as on a machine that has the images.
+    General,
+}
+
+/// A step of a pod's life, under the name its annotations call it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// The node takes the pod on: `pod-create`.
+    Create,
+    /// An init container starts: `pod-init-container-running`.
+    InitRunning,
+    /// An init container ends: `pod-init-container-completed`.
+    InitCompleted,
+    /// The containers start: `pod-ready`.
+    Ready,
+    /// The containers of a pod with an end come to it: `pod-complete`.
+    Complete,
+    /// The containers stop because the pod is to go: `pod-delete`.
+    Delete,
+}
+
+impl Stage {
+    /// As annotations spell it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "pod-create",
+            Self::InitRunning => "pod-init-container-running",
+            Self::InitCompleted => "pod-init-container-completed",
+            Self::Ready => "pod-ready",
+            Self::Complete => "pod-complete",
+            Self::Delete => "pod-delete",
+        }
+    }
+
+    /// The shortest and the longest it takes.
+    fn span(self, profile: Profile) -> (SignedDuration, SignedDuration) {
+        let seconds = match (profile, self) {
+            (Profile::Fast, _) => (0, 0),
+            (Profile::General, Self::Delete) => (1, 1),
+            (
+                Profile::General,
+                Self::Create
+                | Self::InitRunning
+                | Self::InitCompleted
+                | Self::Ready
+                | Self::Complete,
+            ) => (1, 5),
+        };
+        (SignedDuration::from_secs(seconds.0), SignedDuration::from_secs(seconds.1))
+    }
+}
+
+/// What a pod's annotations ask of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// Containers fail after this time.
+    pub(super) crash_after: Option<SignedDuration>,
+    /// Containers end after this time.
+    pub(super) run_for: Option<SignedDuration>,
+    /// With which codes, by run; the last one holds for all further runs.
+    pub(super) exit_codes: Vec<i64>,
+    /// Why images cannot be pulled.
+    pub(super) pull_error: Option<String>,
+    /// Whether containers never get ready.
+    pub(super) never_ready: bool,
+    /// What cannot be read, in words for the user.
+    pub(super) unreadable: Vec<String>,
+}
+
+impl Wishes {
+    pub(super) fn read(annotations: &BTreeMap<String, String>) -> Self {
+        let mut wishes = Self::default();
+        for (name, value) in annotations {
+            let value = value.as_str();
+            let bad = |form: &str| format!("annotation {name} is {value:?}: write {form}");
+            match name.as_str() {
+                annotation::CRASH_AFTER => match duration(value) {
+                    Some(it) => wishes.crash_after = Some(it),
+                    None => wishes.unreadable.push(bad("a duration such as 5s")),
+                },
+                annotation::RUN_FOR => match duration(value) {
+                    Some(it) => wishes.run_for = Some(it),
+                    None => wishes.unreadable.push(bad("a duration such as 5s")),
+                },
+                annotation::EXIT_CODE => {
+                    let codes = value.split(',').map(|it| it.trim().parse::<u8>().map(i64::from));
+                    match codes.collect::<Result<Vec<i64>, _>>() {
+                        Ok(codes) => wishes.exit_codes = codes,
+                        Err(_) => wishes.unreadable.push(bad("codes from 0 to 255 such as 1,0")),
+                    }
+                }
+                annotation::PULL_ERROR => match value {
+                    "" | "false" => {}
+                    "true" => wishes.pull_error = Some("image cannot be pulled".to_owned()),
+                    why => wishes.pull_error = Some(why.to_owned()),
+                },
+                annotation::NEVER_READY => match value {
+                    "true" => wishes.never_ready = true,
+                    "" | "false" => {}
+                    _ => wishes.unreadable.push(bad("true or false")),
+                },
+                stage
+                    if stage.ends_with("stage.kwok.x-k8s.io/delay")
+                        || stage.ends_with("stage.kwok.x-k8s.io/jitter-delay") =>
+                {
+                    if duration(value).is_none() {
+                        wishes.unreadable.push(bad("a duration such as 5s"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        wishes
+    }
+
+    /// The code of a run that ends by itself.
+    pub(super) fn exit_code(&self, run: i64) -> Option<i64> {
+        let at = usize::try_from(run).unwrap_or_default();
+        self.exit_codes.get(at).or(self.exit_codes.last()).copied()
+    }
+}
+
+/// How long a stage of a pod takes. What it is drawn for tells apart the times one stage comes
+/// several times.
+pub(super) fn delay(profile: Profile, pod: &Meta, stage: Stage, drawn_for: &str) -> SignedDuration {
+    let said = |what: &str| {
+        let name = format!("{}.stage.kwok.x-k8s.io/{what}", stage.as_str());
+        pod.annotations.get(&name).and_then(|it| duration(it))
+    };
+    let (mut least, mut most) = stage.span(profile);
+    // Most pods say nothing: do not make up names to look for.
+    if pod.annotations.keys().any(|it| it.ends_with("delay")) {
+        let delay = said("delay");
+        let jitter = said("jitter-delay");
+        // A time that is said without a longest one is exact.
+        most = jitter.or(delay).unwrap_or(most);
+        least = delay.unwrap_or(least);
+    }
+    let spread = u64::try_from((most - least).as_millis()).unwrap_or_default();
+    let drawn = lot::below(spread, &[pod.uid.as_str(), stage.as_str(), drawn_for]);
+    least + SignedDuration::from_millis(i64::try_from(drawn).unwrap_or_default())
+}
+
+/// Reads a duration as Go writes it: `300ms`, `1m30s`, `1.5h`.
+fn duration(text: &str) -> Option<SignedDuration> {
+    let mut rest = text.trim();
+    if rest == "0" {
+        return Some(SignedDuration::ZERO);
+    }
+    let mut sum = SignedDuration::ZERO;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.find(|it: char| it.is_ascii_digit() || it == '.').unwrap_or(rest.len());
+        let scale = match &rest[..unit] {
+            "ns" => 1e-9,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        sum = sum.checked_add(SignedDuration::try_from_secs_f64(number * scale).ok()?)?;
+        rest = &rest[unit..];
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn meta(annotations: &serde_json::Value) -> Meta {
+        serde_json::from_value(json!({"uid": "u", "annotations": annotations})).unwrap()
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        let table = [
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("5s", Some(5000)),
+            ("300ms", Some(300)),
+            ("1m30s", Some(90_000)),
+            ("1.5h", Some(5_400_000)),
+            ("", None),
+            ("5", None),
+            ("s", None),
+            ("5x", None),
+            ("-5s", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(duration(text).map(|it| it.as_millis()), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn stages_take_the_time_that_is_said() {
+        let millis = |profile, annotations: serde_json::Value, stage| {
+            let delay = delay(profile, &meta(&annotations), stage, "");
+            i64::try_from(delay.as_millis()).unwrap()
+        };
+        let none = json!({});
+        assert_eq!(millis(Profile::Fast, none.clone(), Stage::Ready), 0);
+        assert!((1000..5000).contains(&millis(Profile::General, none.clone(), Stage::Ready)));
+        assert_eq!(millis(Profile::General, none, Stage::Delete), 1000);
+        let exact = json!({"pod-ready.stage.kwok.x-k8s.io/delay": "20s"});
+        assert_eq!(millis(Profile::Fast, exact.clone(), Stage::Ready), 20_000);
+        assert_eq!(millis(Profile::Fast, exact, Stage::Create), 0, "another stage");
+        let spread = json!({"pod-ready.stage.kwok.x-k8s.io/delay": "2s",
+                            "pod-ready.stage.kwok.x-k8s.io/jitter-delay": "3s"});
+        assert!((2000..3000).contains(&millis(Profile::Fast, spread, Stage::Ready)));
+    }
+
+    #[test]
+    fn wishes_that_cannot_be_read_are_told() {
+        let read = |name: &str, value: &str| {
+            Wishes::read(&BTreeMap::from([(name.to_owned(), value.to_owned())]))
+        };
+        assert_eq!(read(annotation::EXIT_CODE, "1, 0").exit_codes, [1, 0]);
+        let codes = read(annotation::EXIT_CODE, "1,0");
+        assert_eq!([0, 1, 2].map(|run| codes.exit_code(run)), [Some(1), Some(0), Some(0)]);
+        assert!(read(annotation::NEVER_READY, "true").never_ready);
+        assert_eq!(read(annotation::PULL_ERROR, "no such tag").pull_error.unwrap(), "no such tag");
+        let bad = [
+            (annotation::EXIT_CODE, "x"),
+            (annotation::RUN_FOR, "soon"),
+            (annotation::CRASH_AFTER, ""),
+            (annotation::NEVER_READY, "maybe"),
+            ("pod-ready.stage.kwok.x-k8s.io/delay", "1"),
+        ];
+        for (name, value) in bad {
+            let told = read(name, value).unreadable;
+            assert!(told.len() == 1 && told[0].contains(name), "{name}: {told:?}");
+        }
+    }
+}

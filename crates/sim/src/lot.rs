@@ -1,0 +1,82 @@
+//! Chance that repeats itself: what is drawn follows from what it is drawn for.
+//!
+//! Plans must not roll dice, or the same world would be answered twice in two ways.
+
+/// A number that follows from `parts` and is spread evenly.
+pub(crate) fn draw(parts: &[&str]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut eat = |byte: u8| {
+        hash ^= u64::from(byte);
+        hash = hash.wrapping_mul(0x0100_0000_01b3);
+    };
+    for part in parts {
+        part.bytes().for_each(&mut eat);
+        // No UTF-8 text contains this byte, so ["ab", "c"] and ["a", "bc"] differ.
+        eat(0xff);
+    }
+    mix(hash)
+}
+
+/// Spreads a number over all its bits.
+pub(crate) fn mix(mut number: u64) -> u64 {
+    number ^= number >> 33;
+    number = number.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number ^= number >> 33;
+    number = number.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ (number >> 33)
+}
+
+/// A whole number below `bound` that follows from `parts`; zero when there is nothing below it.
+pub(crate) fn below(bound: u64, parts: &[&str]) -> u64 {
+    // The upper half of the product spreads better than a remainder.
+    u64::try_from((u128::from(draw(parts)) * u128::from(bound)) >> 64).unwrap_or_default()
+}
+
+/// 64 hexadecimal digits that follow from `parts`.
+pub(crate) fn digest(parts: &[&str]) -> String {
+    let mut number = draw(parts);
+    let mut text = String::with_capacity(64);
+    for _ in 0..4 {
+        text.push_str(&format!("{number:016x}"));
+        number = mix(number.wrapping_add(0x9e37_79b9_7f4a_7c15));
+    }
+    text
+}
+
+/// An identity in the form of a UUID that follows from `parts`.
+pub(crate) fn uuid(parts: &[&str]) -> String {
+    let text = digest(parts);
+    format!(
+        "{}-{}-4{}-a{}-{}",
+        &text[..8],
+        &text[8..12],
+        &text[13..16],
+        &text[17..20],
+        &text[20..32]
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_repeat_and_spread() {
+        assert_eq!(draw(&["a", "b"]), draw(&["a", "b"]));
+        assert_ne!(draw(&["ab", "c"]), draw(&["a", "bc"]));
+        let mut shares = [0_u32; 8];
+        for n in 0..8000 {
+            shares[usize::try_from(below(8, &["x", &n.to_string()])).unwrap()] += 1;
+        }
+        assert!(shares.iter().all(|it| (900..1100).contains(it)), "{shares:?}");
+        assert_eq!(below(0, &["x"]), 0);
+    }
+
+    #[test]
+    fn identities_have_their_form() {
+        assert_eq!(digest(&["a"]).len(), 64);
+        let uuid = uuid(&["a"]);
+        let lengths: Vec<usize> = uuid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uuid}");
+    }
+}

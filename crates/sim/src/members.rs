@@ -1,0 +1,127 @@
+//! Everyone who makes a cluster run, and in whose name they act.
+
+use std::sync::Arc;
+
+use gantry_reconcile::Controller;
+
+use crate::batch::{Jobs, TrackedPods};
+use crate::kubelet;
+use crate::namespaces::{RootCertificates, ServiceAccounts};
+use crate::scheduler::{self, Scheduler};
+use crate::services::{EndpointSlices, EndpointsController};
+use crate::workloads;
+
+/// A controller, and who it is to the server.
+#[derive(Clone)]
+pub struct Member {
+    /// The controller.
+    pub controller: Arc<dyn Controller>,
+    /// The user it acts as.
+    pub user: String,
+    /// The groups that user is in.
+    pub groups: Vec<&'static str>,
+    /// Who owns the fields it writes.
+    pub manager: &'static str,
+    /// Who its events come from.
+    pub component: &'static str,
+    /// How many objects it decides about at once.
+    pub workers: usize,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Member({} as {})", self.controller.name(), self.user)
+    }
+}
+
+/// What the members of a cluster are told.
+#[derive(Clone, Debug, Default)]
+pub struct Brief {
+    /// How nodes are pretended.
+    pub kubelet: kubelet::Settings,
+    /// The certificates by which pods know the server, in PEM.
+    pub certificates: String,
+}
+
+/// How many objects most controllers decide about at once.
+const WORKERS: usize = 4;
+
+/// Everyone.
+#[must_use]
+pub fn members(brief: &Brief) -> Vec<Member> {
+    let mut members = controllers(&brief.certificates);
+    members.extend(nodes(&brief.kubelet));
+    members.push(Member {
+        controller: Arc::new(Scheduler),
+        user: "system:kube-scheduler".to_owned(),
+        groups: Vec::new(),
+        manager: "kube-scheduler",
+        component: scheduler::NAME,
+        workers: 1,
+    });
+    members
+}
+
+/// The nodes alone, for a cluster that has a control plane of its own.
+#[must_use]
+pub fn nodes(settings: &kubelet::Settings) -> Vec<Member> {
+    let node = |controller: Arc<dyn Controller>, workers| Member {
+        controller,
+        // One for all of them: pretend nodes trust each other.
+        user: "system:node:gantry".to_owned(),
+        groups: vec!["system:nodes", "system:masters"],
+        manager: "kubelet",
+        component: "kubelet",
+        workers,
+    };
+    vec![
+        node(Arc::new(kubelet::Nodes::new(settings.clone())), WORKERS),
+        node(Arc::new(kubelet::Ranges::new(settings.clone())), 1),
+        node(Arc::new(kubelet::Pods::new(settings.clone())), 2 * WORKERS),
+    ]
+}
+
+/// The controllers of workloads, services, namespaces and nodes.
+fn controllers(certificates: &str) -> Vec<Member> {
+    let mut members: Vec<Member> = Vec::new();
+    let mut add = |controller: Arc<dyn Controller>, account: &'static str| {
+        members.push(Member {
+            controller,
+            user: format!("system:serviceaccount:kube-system:{account}"),
+            groups: vec!["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+            manager: "kube-controller-manager",
+            component: account,
+            workers: WORKERS,
+        });
+    };
+    for controller in workloads::controllers() {
+        let actor = workloads::ACTORS.iter().find(|it| it.controller == controller.name());
+        let account = actor.map_or("", |it| it.account);
+        add(Arc::from(controller), account);
+    }
+    add(Arc::new(Jobs), Jobs::ACCOUNT);
+    add(Arc::new(TrackedPods), TrackedPods::ACCOUNT);
+    add(Arc::new(EndpointSlices), EndpointSlices::ACCOUNT);
+    add(Arc::new(EndpointsController), EndpointsController::ACCOUNT);
+    add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
+    add(Arc::new(RootCertificates::new(certificates.to_owned())), RootCertificates::ACCOUNT);
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn everyone_has_a_name_and_an_identity_of_their_own() {
+        let members = members(&Brief::default());
+        let names: BTreeSet<&str> = members.iter().map(|it| it.controller.name()).collect();
+        assert_eq!(names.len(), members.len());
+        for member in &members {
+            assert!(!member.user.ends_with(':') && !member.component.is_empty(), "{member:?}");
+            assert!(member.workers > 0, "{member:?}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What every namespace has from the start: an account for its pods, and the server's root
+//! certificates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gantry_reconcile::{Change, Controller, Key, Kind, Part, Plan, View, World, Write};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::view::{ConfigMap, Namespace, ServiceAccount};
+
+/// The name of the account pods act as unless they say otherwise.
+const DEFAULT: &str = "default";
+
+/// Keeps a service account `default` in every active namespace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServiceAccounts;
+
+impl ServiceAccounts {
+    /// The account it acts as.
+    pub const ACCOUNT: &str = "service-account-controller";
+}
+
+impl Controller for ServiceAccounts {
+    fn name(&self) -> &'static str {
+        "service-account"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Namespace>(), Kind::of::<ServiceAccount>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        woken::<ServiceAccount>(change, DEFAULT)
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let account = Key::new(key.name(), DEFAULT);
+        plan_account(&AccountSeen {
+            namespace: world.shelf::<Namespace>().get(key),
+            account: world.shelf::<ServiceAccount>().get(&account),
+        })
+    }
+}
+
+/// What decides about the account of one namespace.
+#[derive(Clone, Debug, Default)]
+pub struct AccountSeen {
+    /// The namespace.
+    pub namespace: Option<Arc<Namespace>>,
+    /// Its account `default`.
+    pub account: Option<Arc<ServiceAccount>>,
+}
+
+/// Makes the account where it is missing.
+#[must_use]
+pub fn plan_account(seen: &AccountSeen) -> Plan {
+    let mut plan = Plan::default();
+    if let Some(namespace) = seen.namespace.as_ref().filter(|it| it.is_active())
+        && seen.account.is_none()
+    {
+        let body = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": DEFAULT, "namespace": namespace.metadata.name},
+        });
+        plan.write(Write::Create { resource: ServiceAccount::RESOURCE, body });
+    }
+    plan
+}
+
+/// Keeps the certificates that the server's own is signed by in every active namespace.
+#[derive(Clone, Debug)]
+pub struct RootCertificates {
+    certificates: String,
+}
+
+impl RootCertificates {
+    /// The account it acts as.
+    pub const ACCOUNT: &str = "root-ca-cert-publisher";
+
+    /// Publishes these certificates, in PEM.
+    #[must_use]
+    pub fn new(certificates: String) -> Self {
+        Self { certificates }
+    }
+}
+
+impl Controller for RootCertificates {
+    fn name(&self) -> &'static str {
+        "root-certificates"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Namespace>(), Kind::of::<ConfigMap>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        woken::<ConfigMap>(change, ConfigMap::ROOT_CERTIFICATES)
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let published = Key::new(key.name(), ConfigMap::ROOT_CERTIFICATES);
+        plan_certificates(&CertificatesSeen {
+            namespace: world.shelf::<Namespace>().get(key),
+            published: world.shelf::<ConfigMap>().get(&published),
+            certificates: &self.certificates,
+        })
+    }
+}
+
+/// What decides about the certificates in one namespace.
+#[derive(Clone, Debug)]
+pub struct CertificatesSeen<'a> {
+    /// The namespace.
+    pub namespace: Option<Arc<Namespace>>,
+    /// What is published in it.
+    pub published: Option<Arc<ConfigMap>>,
+    /// What should be.
+    pub certificates: &'a str,
+}
+
+/// Publishes the certificates, and corrects what was changed.
+#[must_use]
+pub fn plan_certificates(seen: &CertificatesSeen<'_>) -> Plan {
+    const PURPOSE: &str = "kubernetes.io/description";
+    const WORDS: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when \
+        using internal endpoints such as the internal service IP or kubernetes.default.svc. No other \
+        usage is guaranteed across distributions of Kubernetes clusters.";
+    const FILE: &str = "ca.crt";
+    let mut plan = Plan::default();
+    let Some(namespace) = seen.namespace.as_ref().filter(|it| it.is_active()) else { return plan };
+    let Some(published) = &seen.published else {
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "name": ConfigMap::ROOT_CERTIFICATES, "namespace": namespace.metadata.name,
+                "annotations": {PURPOSE: WORDS},
+            },
+            "data": {FILE: seen.certificates},
+        });
+        plan.write(Write::Create { resource: ConfigMap::RESOURCE, body });
+        return plan;
+    };
+    let wanted = BTreeMap::from([(FILE.to_owned(), seen.certificates.to_owned())]);
+    let explained = published.metadata.annotations.get(PURPOSE).is_some_and(|it| !it.is_empty());
+    if published.data != wanted || !explained {
+        let mut data: Map<String, Value> =
+            published.data.keys().map(|key| (key.clone(), Value::Null)).collect();
+        data.insert(FILE.to_owned(), json!(seen.certificates));
+        plan.write(Write::Merge {
+            resource: ConfigMap::RESOURCE,
+            key: published.metadata.key(),
+            part: Part::Main,
+            fence: published.metadata.fence(),
+            body: json!({"metadata": {"annotations": {PURPOSE: WORDS}}, "data": data}),
+        });
+    }
+    plan
+}
+
+/// The namespace that is concerned when it, or the one object in it of this name, changes.
+fn woken<V: View>(change: &Change, name: &str) -> Vec<Key> {
+    if change.is::<Namespace>() {
+        return vec![change.key.clone()];
+    }
+    let concerned = change.is::<V>() && change.key.name() == name;
+    concerned.then(|| Key::cluster(change.key.namespace())).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(phase: &str) -> Option<Arc<Namespace>> {
+        let text = json!({"metadata": {"name": "n"}, "status": {"phase": phase}});
+        Some(Arc::new(serde_json::from_value(text).unwrap()))
+    }
+
+    fn published(data: &Value, purpose: &str) -> Option<Arc<ConfigMap>> {
+        let text = json!({
+            "metadata": {
+                "name": "kube-root-ca.crt", "namespace": "n", "uid": "u", "resourceVersion": "4",
+                "annotations": {"kubernetes.io/description": purpose},
+            },
+            "data": data,
+        });
+        Some(Arc::new(serde_json::from_value(text).unwrap()))
+    }
+
+    fn verbs(plan: &Plan) -> Vec<&'static str> {
+        plan.steps.iter().map(|step| step.write.verb()).collect()
+    }
+
+    #[test]
+    fn active_namespaces_have_an_account() {
+        let account = Some(Arc::new(ServiceAccount::default()));
+        let table = [
+            ("a new namespace gets one", namespace("Active"), None, vec!["create"]),
+            ("one is enough", namespace("Active"), account, vec![]),
+            ("not one that goes", namespace("Terminating"), None, vec![]),
+            ("nor one that is gone", None, None, vec![]),
+        ];
+        for (why, namespace, account, expected) in table {
+            assert_eq!(
+                verbs(&plan_account(&AccountSeen { namespace, account })),
+                expected,
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn certificates_are_published_and_kept_right() {
+        let right = json!({"ca.crt": "PEM"});
+        let table = [
+            ("made", namespace("Active"), None, vec!["create"]),
+            ("right already", namespace("Active"), published(&right, "why"), vec![]),
+            ("changed", namespace("Active"), published(&json!({"ca.crt": ""}), "x"), vec!["patch"]),
+            (
+                "added to",
+                namespace("Active"),
+                published(&json!({"ca.crt": "PEM", "more": ""}), "x"),
+                vec!["patch"],
+            ),
+            ("emptied", namespace("Active"), published(&Value::Null, "x"), vec!["patch"]),
+            ("not explained", namespace("Active"), published(&right, ""), vec!["patch"]),
+            ("going", namespace("Terminating"), None, vec![]),
+        ];
+        for (why, namespace, published, expected) in table {
+            let seen = CertificatesSeen { namespace, published, certificates: "PEM" };
+            assert_eq!(verbs(&plan_certificates(&seen)), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_is_taken_out() {
+        let seen = CertificatesSeen {
+            namespace: namespace("Active"),
+            published: published(&json!({"more": "x", "ca.crt": "old"}), "x"),
+            certificates: "PEM",
+        };
+        let plan = plan_certificates(&seen);
+        let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("a merge") };
+        assert_eq!(body["data"], json!({"ca.crt": "PEM", "more": null}));
+    }
+
+    #[test]
+    fn other_maps_are_not_kept_in_memory() {
+        let text = json!({"metadata": {"name": "large"}, "data": {"a": "b"}});
+        let map: ConfigMap = serde_json::from_value(text).unwrap();
+        assert!(map.data.is_empty());
+    }
+}

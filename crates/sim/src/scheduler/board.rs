@@ -1,0 +1,297 @@
+//! Who is where: the nodes, what is taken of them, and which pods are on them.
+//!
+//! Made anew for every plan from the shelves, and kept up to date with what the plan gives. Pods that
+//! others want to be near to or far from are counted by node, once for each wish that somebody has;
+//! then no pod's turn looks at all other pods.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use gantry_reconcile::Selector;
+
+use crate::lot;
+use crate::requests::Requests;
+use crate::view::{Namespace, Node, Pod, PodAffinityTerm};
+
+/// A node, and what is taken of it.
+#[derive(Debug)]
+pub(super) struct Site<'a> {
+    pub(super) node: &'a Node,
+    pub(super) room: Requests,
+    pub(super) used: Requests,
+    /// Processor and memory as they are counted when nodes are compared.
+    pub(super) compared: (i64, i64),
+    pub(super) pods: i64,
+    pub(super) most_pods: i64,
+    pub(super) ports: BTreeMap<HostPort<'a>, i64>,
+    /// A number that stands for the node when nodes are alike.
+    pub(super) lot: u64,
+}
+
+impl<'a> Site<'a> {
+    fn new(node: &'a Node) -> Self {
+        let most = node.status.allocatable.get("pods");
+        Self {
+            node,
+            room: Requests::available(&node.status.allocatable),
+            used: Requests::default(),
+            compared: (0, 0),
+            pods: 0,
+            most_pods: most.map_or(0, |it| it.value_rounded_up()),
+            ports: BTreeMap::new(),
+            lot: lot::draw(&[&node.metadata.name]),
+        }
+    }
+
+    /// The value of one of the node's labels.
+    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
+        self.node.metadata.labels.get(key).map(String::as_str)
+    }
+}
+
+/// A port of a node that a pod takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostPort<'a> {
+    port: i32,
+    protocol: &'a str,
+    address: &'a str,
+}
+
+/// All addresses of a node.
+const ANY: &str = "0.0.0.0";
+
+impl<'a> HostPort<'a> {
+    /// The ports of its node that a pod takes.
+    pub(super) fn of(pod: &'a Pod) -> impl Iterator<Item = Self> {
+        let sidecars = pod.spec.init_containers.iter().filter(|it| it.restart_policy.is_some());
+        let ports = pod.spec.containers.iter().chain(sidecars).flat_map(|it| &it.ports);
+        ports.filter(|it| it.host_port > 0).map(|it| Self {
+            port: it.host_port,
+            protocol: if it.protocol.is_empty() { "TCP" } else { &it.protocol },
+            address: if it.host_ip.is_empty() { ANY } else { &it.host_ip },
+        })
+    }
+
+    /// Whether two pods cannot have both.
+    pub(super) fn conflicts(self, other: HostPort<'_>) -> bool {
+        let same = (self.port, self.protocol) == (other.port, other.protocol);
+        same && (self.address == other.address || self.address == ANY || other.address == ANY)
+    }
+}
+
+/// A wish about other pods, and in whose namespace it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Term<'a> {
+    pub(super) home: &'a str,
+    pub(super) wish: &'a PodAffinityTerm,
+}
+
+/// Which pods are counted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Counted<'a> {
+    /// Those that all of these wishes are about.
+    Wished(Vec<Term<'a>>),
+    /// Those of a namespace that a constraint selects, and that share some labels.
+    Selected {
+        /// The namespace.
+        namespace: &'a str,
+        /// What their labels are like.
+        selector: &'a Selector,
+        /// Labels, and the values they share.
+        shared: Vec<(&'a str, &'a str)>,
+    },
+    /// Those of one owner.
+    Owned(&'a str),
+    /// Those that require to be far from what this wish is about.
+    KeepAway(Term<'a>),
+    /// Those that like what this wish is about to be near, by how much; far when negative.
+    Likes(Term<'a>, i64),
+}
+
+/// How many pods of some description are on each node.
+#[derive(Debug)]
+struct Tally<'a> {
+    counted: Counted<'a>,
+    by_site: Vec<i64>,
+}
+
+/// How much those who require to be near a pod like it to be near, of a hundred.
+const REQUIRED_LIKES: i64 = 1;
+
+type Labels<'a> = HashMap<&'a str, &'a BTreeMap<String, String>>;
+
+/// The nodes, and who is on them.
+#[derive(Debug)]
+pub(super) struct Board<'a> {
+    pub(super) sites: Vec<Site<'a>>,
+    by_name: HashMap<&'a str, usize>,
+    placed: Vec<Vec<&'a Pod>>,
+    /// What incoming pods ask for, as far as they have asked.
+    asked: Vec<Tally<'a>>,
+    /// What pods that are placed ask of incoming ones.
+    standing: Vec<Tally<'a>>,
+    namespaces: Labels<'a>,
+    /// The priority of the least important pod that is or was placed.
+    pub(super) lowest: i32,
+}
+
+impl<'a> Board<'a> {
+    pub(super) fn new(
+        nodes: &'a [Arc<Node>],
+        pods: &'a [Arc<Pod>],
+        namespaces: &'a [Arc<Namespace>],
+    ) -> Self {
+        let sites: Vec<Site<'a>> = nodes.iter().map(|it| Site::new(it)).collect();
+        let names = sites.iter().map(|it| it.node.metadata.name.as_str());
+        let by_name = names.enumerate().map(|(at, name)| (name, at)).collect();
+        let placed = vec![Vec::new(); sites.len()];
+        let labels = namespaces.iter().map(|it| (it.metadata.name.as_str(), &it.metadata.labels));
+        let (asked, standing, namespaces) = (Vec::new(), Vec::new(), labels.collect());
+        let mut board =
+            Self { sites, by_name, placed, asked, standing, namespaces, lowest: i32::MAX };
+        for pod in pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
+            if let Some(at) = board.find(&pod.spec.node_name) {
+                board.put(pod, at);
+            }
+        }
+        board
+    }
+
+    pub(super) fn find(&self, node: &str) -> Option<usize> {
+        self.by_name.get(node).copied()
+    }
+
+    /// The pods on a node.
+    pub(super) fn on(&self, at: usize) -> &[&'a Pod] {
+        &self.placed[at]
+    }
+
+    /// Puts a pod on a node.
+    pub(super) fn put(&mut self, pod: &'a Pod, at: usize) {
+        self.placed[at].push(pod);
+        self.lowest = self.lowest.min(pod.spec.priority);
+        self.sites[at].used.add(&Requests::of(pod));
+        self.account(pod, at, 1);
+    }
+
+    /// Takes a pod off a node.
+    pub(super) fn lift(&mut self, pod: &'a Pod, at: usize) {
+        self.placed[at].retain(|it| it.metadata.uid != pod.metadata.uid);
+        self.sites[at].used.take(&Requests::of(pod));
+        self.account(pod, at, -1);
+    }
+
+    fn account(&mut self, pod: &'a Pod, at: usize, sign: i64) {
+        let site = &mut self.sites[at];
+        let (cpu, memory) = Requests::compared(pod);
+        site.compared.0 = site.compared.0.saturating_add(sign.saturating_mul(cpu));
+        site.compared.1 = site.compared.1.saturating_add(sign.saturating_mul(memory));
+        site.pods += sign;
+        for port in HostPort::of(pod) {
+            *site.ports.entry(port).or_default() += sign;
+        }
+        for wish in standing(pod) {
+            let known = self.standing.iter().position(|it| it.counted == wish);
+            let index = known.unwrap_or_else(|| {
+                self.standing.push(Tally { counted: wish, by_site: vec![0; self.sites.len()] });
+                self.standing.len() - 1
+            });
+            self.standing[index].by_site[at] += sign;
+        }
+        let namespaces = &self.namespaces;
+        for tally in self.asked.iter_mut().filter(|it| it.counted.counts(pod, namespaces)) {
+            tally.by_site[at] += sign;
+        }
+    }
+
+    /// How many pods of a description are on each node.
+    pub(super) fn count(&mut self, counted: Counted<'a>) -> &[i64] {
+        let known = self.asked.iter().position(|it| it.counted == counted);
+        let index = known.unwrap_or_else(|| {
+            let of = |pods: &Vec<&'a Pod>| {
+                let of = pods.iter().filter(|it| counted.counts(it, &self.namespaces)).count();
+                i64::try_from(of).unwrap_or(i64::MAX)
+            };
+            let by_site = self.placed.iter().map(of).collect();
+            self.asked.push(Tally { counted, by_site });
+            self.asked.len() - 1
+        });
+        &self.asked[index].by_site
+    }
+
+    /// What pods that are placed ask of this one: each wish that is about it, and who has it where.
+    pub(super) fn asked_of<'s>(
+        &'s self,
+        pod: &'s Pod,
+    ) -> impl Iterator<Item = (&'s Counted<'a>, &'s [i64])> {
+        self.standing.iter().filter_map(move |tally| {
+            let about = match &tally.counted {
+                Counted::KeepAway(term) | Counted::Likes(term, _) => {
+                    term.is_about(pod, &self.namespaces)
+                }
+                Counted::Wished(_) | Counted::Selected { .. } | Counted::Owned(_) => false,
+            };
+            about.then_some((&tally.counted, &tally.by_site[..]))
+        })
+    }
+
+    /// Whether all of these wishes are about a pod.
+    pub(super) fn are_about(&self, terms: &[Term<'_>], pod: &Pod) -> bool {
+        terms.iter().all(|it| it.is_about(pod, &self.namespaces))
+    }
+}
+
+/// What a pod that is placed asks of incoming ones.
+fn standing(pod: &Pod) -> Vec<Counted<'_>> {
+    let affinity = &pod.spec.affinity;
+    let (near, far) = (&affinity.pod_affinity, &affinity.pod_anti_affinity);
+    let term = |wish| Term { home: pod.metadata.namespace.as_str(), wish };
+    let away = far.required.iter().map(|it| Counted::KeepAway(term(it)));
+    let required = near.required.iter().map(|it| Counted::Likes(term(it), REQUIRED_LIKES));
+    let likes = near.preferred.iter().map(|it| (it, it.weight));
+    let dislikes = far.preferred.iter().map(|it| (it, -it.weight));
+    let liked = likes.chain(dislikes);
+    let liked = liked.map(|(it, weight)| Counted::Likes(term(&it.pod_affinity_term), weight));
+    away.chain(required).chain(liked).collect()
+}
+
+impl Counted<'_> {
+    fn counts(&self, pod: &Pod, namespaces: &Labels<'_>) -> bool {
+        let (meta, labels) = (&pod.metadata, &pod.metadata.labels);
+        match self {
+            Self::Wished(terms) => terms.iter().all(|it| it.is_about(pod, namespaces)),
+            Self::Selected { namespace, selector, shared } => {
+                let shares =
+                    |(key, value): &(&str, &str)| labels.get(*key).is_some_and(|it| it == value);
+                !meta.is_going()
+                    && meta.namespace == *namespace
+                    && selector.matches(labels)
+                    && shared.iter().all(shares)
+            }
+            Self::Owned(uid) => {
+                let owner = meta.controller();
+                !meta.is_going() && owner.is_some_and(|it| it.uid.as_str() == *uid)
+            }
+            Self::KeepAway(_) | Self::Likes(..) => false,
+        }
+    }
+}
+
+impl Term<'_> {
+    fn is_about(&self, pod: &Pod, namespaces: &Labels<'_>) -> bool {
+        let wish = self.wish;
+        let namespace = pod.metadata.namespace.as_str();
+        let within = match (&wish.namespace_selector, wish.namespaces.is_empty()) {
+            (None, true) => namespace == self.home,
+            (selector, _) => {
+                let labels = namespaces.get(namespace);
+                let fits = |it: &Selector| {
+                    it.is_empty() || labels.is_some_and(|labels| it.matches(labels))
+                };
+                wish.namespaces.iter().any(|it| it == namespace)
+                    || selector.as_ref().is_some_and(fits)
+            }
+        };
+        within && wish.label_selector.as_ref().is_some_and(|it| it.matches(&pod.metadata.labels))
+    }
+}

@@ -1,0 +1,344 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use gantry_reconcile::{Plan, Write};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::view::{EndpointSlice, Endpoints};
+
+fn service(spec: Value) -> Arc<Service> {
+    let mut text = json!({
+        "metadata": {
+            "name": "web", "namespace": "n", "uid": "s", "resourceVersion": "7",
+            "labels": {"team": "a"}, "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "selector": {"app": "web"}, "clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"],
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": "http"}],
+        },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        text["spec"][key] = value.clone();
+    }
+    Arc::new(serde_json::from_value(text).unwrap())
+}
+
+fn pod_text(number: usize, ready: bool) -> Value {
+    json!({
+        "metadata": {
+            "name": format!("p{number:03}"), "namespace": "n", "uid": format!("u{number}"),
+            "labels": {"app": "web"},
+        },
+        "spec": {
+            "nodeName": "node",
+            "containers": [{"ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]}],
+        },
+        "status": {
+            "phase": "Running", "podIP": format!("127.0.0.{number}"),
+            "podIPs": [{"ip": format!("127.0.{}.{}", number / 250, number % 250)}],
+            "conditions": [{
+                "type": "Ready", "status": if ready { "True" } else { "False" },
+                "lastTransitionTime": "2026-01-01T00:00:05Z",
+            }],
+        },
+    })
+}
+
+fn pod(text: &Value) -> Arc<Pod> {
+    Arc::new(serde_json::from_value(text.clone()).unwrap())
+}
+
+fn seen(service: &Arc<Service>, pods: &[Value]) -> SlicesSeen {
+    SlicesSeen {
+        service: Arc::clone(service),
+        pods: pods.iter().map(pod).collect(),
+        slices: Vec::new(),
+        zones: BTreeMap::from([("node".to_owned(), Some("z1".to_owned()))]),
+    }
+}
+
+/// The slices after a plan that took.
+fn after(seen: &mut SlicesSeen, plan: &Plan) {
+    for step in &plan.steps {
+        let key = step.write.key();
+        let at = seen.slices.iter().position(|it| it.metadata.key() == key);
+        match &step.write {
+            Write::Create { body, .. } => {
+                assert!(at.is_none(), "{key} is there already");
+                let mut body = body.clone();
+                body["metadata"]["uid"] = body["metadata"]["name"].clone();
+                seen.slices.push(Arc::new(serde_json::from_value(body).unwrap()));
+            }
+            Write::Merge { body, .. } => {
+                let old = &mut seen.slices[at.expect("it is there")];
+                let mut new = EndpointSlice::clone(old);
+                new.endpoints = serde_json::from_value(body["endpoints"].clone()).unwrap();
+                new.ports = serde_json::from_value(body["ports"].clone()).unwrap();
+                for (key, value) in body["metadata"]["labels"].as_object().unwrap() {
+                    new.metadata.labels.remove(key);
+                    new.metadata
+                        .labels
+                        .extend(value.as_str().map(|value| (key.clone(), value.to_owned())));
+                }
+                *old = Arc::new(new);
+            }
+            Write::Delete { .. } => {
+                seen.slices.remove(at.expect("it is there"));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn verbs(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|step| step.write.verb()).collect()
+}
+
+fn body(plan: &Plan) -> &Value {
+    match &plan.steps[0].write {
+        Write::Create { body, .. } | Write::Merge { body, .. } => body,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_slice_tells_what_clients_need() {
+    let plan = plan_slices(&seen(&service(json!({})), &[pod_text(1, true)]));
+    let expected = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "name": body(&plan)["metadata"]["name"], "namespace": "n",
+            "labels": {
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+                "kubernetes.io/service-name": "web", "team": "a",
+            },
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Service", "name": "web", "uid": "s",
+                "controller": true, "blockOwnerDeletion": true,
+            }],
+            "annotations": {
+                "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:05Z",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [{
+            "addresses": ["127.0.0.1"],
+            "conditions": {"ready": true, "serving": true, "terminating": false},
+            "targetRef": {"kind": "Pod", "namespace": "n", "name": "p001", "uid": "u1"},
+            "nodeName": "node", "zone": "z1",
+        }],
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+    });
+    assert_eq!(*body(&plan), expected);
+    let name = body(&plan)["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+}
+
+#[test]
+fn conditions_follow_the_pod() {
+    let going = json!("2026-01-01T00:00:00Z");
+    let table = [
+        // why                             ready  going  publish  [ready, serving, terminating]
+        ("ready", true, false, false, [true, true, false]),
+        ("not ready", false, false, false, [false, false, false]),
+        ("going", true, true, false, [false, true, true]),
+        ("going and not ready", false, true, false, [false, false, true]),
+        ("shown in any case", false, true, true, [true, false, true]),
+    ];
+    for (why, ready, is_going, publish, expected) in table {
+        let service = service(json!({"publishNotReadyAddresses": publish}));
+        let mut text = pod_text(1, ready);
+        if is_going {
+            text["metadata"]["deletionTimestamp"] = going.clone();
+        }
+        let plan = plan_slices(&seen(&service, &[text]));
+        let conditions = &body(&plan)["endpoints"][0]["conditions"];
+        let [ready, serving, terminating] = expected;
+        let expected = json!({"ready": ready, "serving": serving, "terminating": terminating});
+        assert_eq!(*conditions, expected, "{why}");
+    }
+}
+
+#[test]
+fn only_pods_that_can_be_reached_are_told() {
+    let change = |path: &str, value: Value| {
+        let mut text = pod_text(1, true);
+        *text.pointer_mut(path).unwrap() = value;
+        text
+    };
+    let publish = json!({"publishNotReadyAddresses": true});
+    let mut bare = pod_text(1, true);
+    bare["status"]["podIP"] = json!("");
+    bare["status"]["podIPs"] = json!([]);
+    let table = [
+        ("a running pod", json!({}), pod_text(1, true), 1),
+        ("one that has ended", json!({}), change("/status/phase", json!("Succeeded")), 0),
+        ("one without an address", json!({}), bare, 0),
+        ("one on a lost node", json!({}), change("/spec/nodeName", json!("gone")), 0),
+        ("that too, on request", publish, change("/spec/nodeName", json!("gone")), 1),
+        ("one of the other family", json!({"ipFamilies": ["IPv6"]}), pod_text(1, true), 0),
+    ];
+    for (why, spec, pod, expected) in table {
+        let plan = plan_slices(&seen(&service(spec), &[pod]));
+        assert_eq!(body(&plan)["endpoints"].as_array().unwrap().len(), expected, "{why}");
+    }
+}
+
+#[test]
+fn hints_follow_the_wish_of_the_service() {
+    let table = [
+        (json!({}), Value::Null),
+        (json!({"trafficDistribution": "PreferClose"}), json!({"forZones": [{"name": "z1"}]})),
+        (
+            json!({"trafficDistribution": "PreferSameNode"}),
+            json!({"forZones": [{"name": "z1"}], "forNodes": [{"name": "node"}]}),
+        ),
+    ];
+    for (spec, expected) in table {
+        let plan = plan_slices(&seen(&service(spec.clone()), &[pod_text(1, true)]));
+        assert_eq!(body(&plan)["endpoints"][0]["hints"], expected, "{spec}");
+    }
+}
+
+#[test]
+fn named_ports_are_found_and_split_slices() {
+    let mut other = pod_text(2, true);
+    other["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9090);
+    let mut seen = seen(&service(json!({})), &[pod_text(1, true), other.clone()]);
+    let plan = plan_slices(&seen);
+    assert_eq!(verbs(&plan), ["create", "create"], "two sets of ports, two slices");
+    after(&mut seen, &plan);
+    assert!(plan_slices(&seen).is_quiet());
+    // Once both have the same port, one slice is enough.
+    other["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(8080);
+    seen.pods[1] = pod(&other);
+    assert_eq!(verbs(&plan_slices(&seen)), ["patch", "delete"]);
+}
+
+#[test]
+fn a_service_without_places_says_so() {
+    let mut seen = seen(&service(json!({"clusterIP": "None"})), &[]);
+    let plan = plan_slices(&seen);
+    assert_eq!(body(&plan)["endpoints"], json!([]));
+    assert_eq!(body(&plan)["metadata"]["labels"]["service.kubernetes.io/headless"], "");
+    after(&mut seen, &plan);
+    assert!(plan_slices(&seen).is_quiet(), "once is enough");
+    seen.pods = vec![pod(&pod_text(1, true))];
+    let plan = plan_slices(&seen);
+    assert_eq!(verbs(&plan), ["patch"], "the empty slice is used");
+    after(&mut seen, &plan);
+    seen.pods.clear();
+    assert_eq!(verbs(&plan_slices(&seen)), ["patch"], "and empty again");
+}
+
+#[test]
+fn slices_of_a_former_service_go() {
+    let mut seen = seen(&service(json!({})), &[pod_text(1, true)]);
+    let plan = plan_slices(&seen);
+    after(&mut seen, &plan);
+    let mut old = EndpointSlice::clone(&seen.slices[0]);
+    old.metadata.owner_references[0].uid = gantry_reconcile::Uid::new("former");
+    seen.slices = vec![Arc::new(old)];
+    assert_eq!(verbs(&plan_slices(&seen)), ["create", "delete"]);
+}
+
+#[test]
+fn a_lost_reply_doubles_nothing() {
+    let seen = seen(&service(json!({})), &(0..250).map(|n| pod_text(n, true)).collect::<Vec<_>>());
+    let name = |plan: &Plan| -> Vec<_> { plan.steps.iter().map(|it| it.write.key()).collect() };
+    let (first, again) = (name(&plan_slices(&seen)), name(&plan_slices(&seen)));
+    assert_eq!(first, again);
+    assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever pods come and go, each is told exactly once, in slices that are not too full, and
+    /// then nothing is left to do.
+    #[test]
+    fn slices_hold_every_pod_once(rounds in prop::collection::vec(
+        prop::collection::btree_map(0_usize..260, any::<bool>(), 0..240), 1..4,
+    )) {
+        let mut seen = seen(&service(json!({})), &[]);
+        for pods in rounds {
+            seen.pods = pods.iter().map(|(n, ready)| pod(&pod_text(*n, *ready))).collect();
+            let plan = plan_slices(&seen);
+            after(&mut seen, &plan);
+            let told = seen.slices.iter().flat_map(|it| &it.endpoints);
+            let mut told: Vec<_> = told
+                .map(|it| (it.target_ref.as_ref().unwrap().uid.clone(), it.conditions.ready.unwrap()))
+                .collect();
+            told.sort();
+            let mut wanted: Vec<_> = pods.iter().map(|(n, ready)| (format!("u{n}"), *ready)).collect();
+            wanted.sort();
+            prop_assert_eq!(told, wanted);
+            prop_assert!(seen.slices.iter().all(|it| it.endpoints.len() <= 100));
+            prop_assert!(!seen.slices.is_empty());
+            prop_assert!(plan_slices(&seen).is_quiet());
+        }
+    }
+}
+
+fn endpoints_seen(spec: Value, pods: &[Value]) -> EndpointsSeen {
+    EndpointsSeen {
+        service: Some(service(spec)),
+        pods: pods.iter().map(pod).collect(),
+        endpoints: None,
+    }
+}
+
+#[test]
+fn endpoints_show_pods_by_their_ports() {
+    let mut beside = pod_text(3, true);
+    beside["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9090);
+    let pods = [pod_text(2, false), pod_text(1, true), beside];
+    let mut seen = endpoints_seen(json!({}), &pods);
+    let plan = plan_endpoints(&seen);
+    let place = |n: usize| {
+        json!({
+            "ip": format!("127.0.0.{n}"), "nodeName": "node",
+            "targetRef": {"kind": "Pod", "namespace": "n", "name": format!("p{n:03}"), "uid": format!("u{n}")},
+        })
+    };
+    let port = |number: i32| json!([{"name": "http", "protocol": "TCP", "port": number}]);
+    let expected = json!([
+        {"addresses": [place(1)], "notReadyAddresses": [place(2)], "ports": port(8080)},
+        {"addresses": [place(3)], "ports": port(9090)},
+    ]);
+    assert_eq!(body(&plan)["subsets"], expected);
+    assert_eq!(
+        body(&plan)["metadata"]["labels"],
+        json!({"endpoints.kubernetes.io/managed-by": "endpoint-controller", "team": "a"})
+    );
+    let mut made = body(&plan).clone();
+    made["metadata"]["uid"] = json!("e");
+    seen.endpoints = Some(Arc::new(serde_json::from_value(made).unwrap()));
+    assert!(plan_endpoints(&seen).is_quiet(), "nothing is left to do");
+    seen.pods.pop();
+    assert_eq!(verbs(&plan_endpoints(&seen)), ["patch"]);
+    seen.service = None;
+    assert_eq!(verbs(&plan_endpoints(&seen)), ["delete"], "they go with their service");
+}
+
+#[test]
+fn endpoints_of_others_are_left_alone() {
+    let text = json!({"metadata": {"name": "web", "namespace": "n"}, "subsets": null});
+    let endpoints: Option<Arc<Endpoints>> = Some(Arc::new(serde_json::from_value(text).unwrap()));
+    let gone = EndpointsSeen { endpoints: endpoints.clone(), ..EndpointsSeen::default() };
+    assert!(plan_endpoints(&gone).is_quiet());
+    let by_hand = endpoints_seen(json!({"selector": null}), &[]);
+    assert!(plan_endpoints(&EndpointsSeen { endpoints, ..by_hand }).is_quiet());
+}
+
+#[test]
+fn too_many_addresses_are_cut_and_said_so() {
+    let pods: Vec<_> = (0..1100).map(|n| pod_text(n, n % 2 == 0)).collect();
+    let plan = plan_endpoints(&endpoints_seen(json!({}), &pods));
+    let count = |name: &str| body(&plan)["subsets"][0][name].as_array().unwrap().len();
+    assert_eq!((count("addresses"), count("notReadyAddresses")), (550, 450));
+    let note = &body(&plan)["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"];
+    assert_eq!(note, "truncated");
+}

@@ -1,0 +1,70 @@
+//! The controllers of `apps/v1`: deployments, replica sets, stateful sets and daemon sets.
+//!
+//! Each observes what concerns one object and plans from that alone. None remembers what it asked
+//! for: the world shows our own writes at once, pods are made under names that follow from what the
+//! plan was made from, and everything else is fenced. So a lost answer leads to the same writes
+//! again, and those are refused as already done.
+
+use gantry_reconcile::{Controller, Note, Reference, Step};
+
+mod births;
+mod claim;
+mod conditions;
+mod template;
+mod writes;
+
+mod deployment;
+mod replica_set;
+
+pub use deployment::Deployments;
+pub use replica_set::ReplicaSets;
+
+/// The most pods one plan makes or removes. More in one go would keep everybody else waiting; the
+/// rest is planned at once after that.
+const MOST: usize = 500;
+
+/// As whom the controllers here write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Actor {
+    /// The controller's name, as [`Controller::name`] has it.
+    pub controller: &'static str,
+    /// The service account in namespace `kube-system`.
+    pub account: &'static str,
+    /// The manager that `metadata.managedFields` names.
+    pub manager: &'static str,
+}
+
+/// Who writes for which controller.
+pub const ACTORS: [Actor; 2] = [
+    Actor::new("deployment", "deployment-controller"),
+    Actor::new("replicaset", "replicaset-controller"),
+];
+
+impl Actor {
+    const fn new(controller: &'static str, account: &'static str) -> Self {
+        Self { controller, account, manager: "kube-controller-manager" }
+    }
+}
+
+/// All of them.
+#[must_use]
+pub fn controllers() -> Vec<Box<dyn Controller>> {
+    vec![Box::new(Deployments), Box::new(ReplicaSets)]
+}
+
+/// A write about a pod that is told as the original controllers tell it.
+fn told(step: Step, about: &Reference, what: Told, name: &str) -> Step {
+    let (done, message, refused, error) = match what {
+        Told::Create => ("SuccessfulCreate", "Created", "FailedCreate", "Error creating: "),
+        Told::Delete => ("SuccessfulDelete", "Deleted", "FailedDelete", "Error deleting: "),
+    };
+    step.done(Note::normal(about.clone(), done, format!("{message} pod: {name}")))
+        .refused(Note::warning(about.clone(), refused, error.to_owned()))
+}
+
+/// What happens to a pod.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Create,
+    Delete,
+}

@@ -1,0 +1,82 @@
+//! Whose an object is: adopting what fits and nobody controls, giving up what fits no more.
+
+use std::sync::Arc;
+
+use gantry_reconcile::object::controlled_by;
+use gantry_reconcile::{Meta, Owner, Selector, View, Write};
+use serde_json::{Value, json};
+
+use super::writes;
+
+/// What belongs to an object, and what must be written to make that so.
+#[derive(Debug)]
+pub(super) struct Claim<V> {
+    /// What it controls and means.
+    pub(super) mine: Vec<Arc<V>>,
+    /// Adoptions and releases.
+    pub(super) writes: Vec<Write>,
+}
+
+impl<V> Default for Claim<V> {
+    fn default() -> Self {
+        Self { mine: Vec::new(), writes: Vec::new() }
+    }
+}
+
+impl<V: View> Claim<V> {
+    /// What of `owned`, which `owner` controls, and of `orphans` belongs to it.
+    ///
+    /// An owner that is going adopts and releases nothing, and nothing that is going is adopted.
+    pub(super) fn of<O: View>(
+        owner: &Meta,
+        selector: Option<&Selector>,
+        owned: Vec<Arc<V>>,
+        orphans: Vec<Arc<V>>,
+    ) -> Self {
+        let means = |it: &Meta| selector.is_some_and(|selector| selector.matches(&it.labels));
+        let mut claim = Self::default();
+        for object in owned {
+            let meta = object.meta();
+            if means(meta) {
+                claim.mine.push(object);
+            } else if !owner.is_going() {
+                let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
+                let others: Vec<Value> = others.map(reference).collect();
+                claim.writes.push(owners::<V>(meta, others));
+            }
+        }
+        for object in orphans {
+            let meta = object.meta();
+            if owner.is_going() || meta.is_going() || !means(meta) {
+                continue;
+            }
+            let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
+            let mut all: Vec<Value> = others.map(reference).collect();
+            all.push(controlled_by(&O::RESOURCE, owner));
+            claim.writes.push(owners::<V>(meta, all));
+        }
+        claim
+    }
+}
+
+fn owners<V: View>(meta: &Meta, owners: Vec<Value>) -> Write {
+    let owners = if owners.is_empty() { Value::Null } else { Value::Array(owners) };
+    writes::change::<V>(meta, json!({"metadata": {"ownerReferences": owners}}))
+}
+
+fn reference(owner: &Owner) -> Value {
+    let mut reference = json!({
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid.as_str(),
+    });
+    for (field, value) in
+        [("controller", owner.controller), ("blockOwnerDeletion", owner.block_owner_deletion)]
+    {
+        if value {
+            reference[field] = json!(true);
+        }
+    }
+    reference
+}
