@@ -267,16 +267,12 @@ mod tests {
     #[test]
     fn what_lacks_is_named() {
         let amounts = |it: Value| Requests::available(&serde_json::from_value(it).unwrap());
-        let room =
-            amounts(json!({"cpu": "2", "memory": "1Gi", "pods": "5", "example.com/gpu": "2"}));
+        let room = amounts(json!({"cpu": "2", "memory": "1Gi", "pods": "5", "example.com/gpu": "2"}));
         let used = amounts(json!({"cpu": "1", "example.com/gpu": "1"}));
         let table = [
             (json!({"cpu": "1", "memory": "1Gi"}), vec![]),
             (json!({"cpu": "1001m"}), vec!["cpu"]),
-            (
-                json!({"cpu": "2", "memory": "2Gi", "ephemeral-storage": "1"}),
-                vec!["cpu", "memory", "ephemeral-storage"],
-            ),
+            (json!({"cpu": "2", "memory": "2Gi", "ephemeral-storage": "1"}), vec!["cpu", "memory", "ephemeral-storage"]),
             (json!({"example.com/gpu": "2"}), vec!["example.com/gpu"]),
             (json!({"example.com/tpu": "1"}), vec!["example.com/tpu"]),
             (json!({"example.com/tpu": "0"}), vec![]),

@@ -1,8 +1,6 @@
 //! What a pretended node says of itself, and how often.
 
-use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Part, Plan, Reference, View, World, Write,
-};
+use gantry_reconcile::{Change, Controller, Fence, Held, Key, Kind, Part, Plan, Reference, View, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -189,8 +187,7 @@ fn wanted(node: &Node, range: Range) -> Result<NodeStatus, String> {
         })
     };
     let has = |amounts: &Amounts| (!amounts.is_empty()).then(|| amounts.clone());
-    let capacity =
-        said(annotation::CAPACITY)?.or_else(|| has(&have.capacity)).unwrap_or_else(endless);
+    let capacity = said(annotation::CAPACITY)?.or_else(|| has(&have.capacity)).unwrap_or_else(endless);
     let allocatable = match said(annotation::ALLOCATABLE)? {
         Some(said) => said,
         None if node.metadata.annotations.contains_key(annotation::CAPACITY) => capacity.clone(),
@@ -263,12 +260,7 @@ const HEALTHY: [(&str, Truth, &str, &str); 5] = [
         "kubelet has sufficient memory available",
     ),
     ("DiskPressure", Truth::False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    (
-        "PIDPressure",
-        Truth::False,
-        "KubeletHasSufficientPID",
-        "kubelet has sufficient PID available",
-    ),
+    ("PIDPressure", Truth::False, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("NetworkUnavailable", Truth::False, "RouteCreated", "RouteController created a route"),
 ];
 
@@ -284,7 +276,9 @@ fn conditions(node: &Node, now: Timestamp, said: Option<Timestamp>) -> Vec<NodeC
             reason: (*reason).to_owned(),
             message: (*message).to_owned(),
             last_heartbeat_time: heartbeat,
-            last_transition_time: same.and_then(|it| it.last_transition_time).or(Some(second(now))),
+            last_transition_time: same
+                .and_then(|it| it.last_transition_time)
+                .or(Some(second(now))),
         }
     });
     let theirs = |it: &&NodeCondition| HEALTHY.iter().all(|(kind, ..)| it.kind != *kind);

@@ -56,11 +56,7 @@ impl Stage {
             (Profile::General, Self::Delete) => (1, 1),
             (
                 Profile::General,
-                Self::Create
-                | Self::InitRunning
-                | Self::InitCompleted
-                | Self::Ready
-                | Self::Complete,
+                Self::Create | Self::InitRunning | Self::InitCompleted | Self::Ready | Self::Complete,
             ) => (1, 5),
         };
         (SignedDuration::from_secs(seconds.0), SignedDuration::from_secs(seconds.1))
@@ -116,9 +112,8 @@ impl Wishes {
                     "" | "false" => {}
                     _ => wishes.unreadable.push(bad("true or false")),
                 },
-                stage
-                    if stage.ends_with("stage.kwok.x-k8s.io/delay")
-                        || stage.ends_with("stage.kwok.x-k8s.io/jitter-delay") =>
+                stage if stage.ends_with("stage.kwok.x-k8s.io/delay")
+                    || stage.ends_with("stage.kwok.x-k8s.io/jitter-delay") =>
                 {
                     if duration(value).is_none() {
                         wishes.unreadable.push(bad("a duration such as 5s"));
