@@ -4,12 +4,12 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 //! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
-pub mod view;
 mod fit;
 mod lot;
 mod requests;
 #[cfg(test)]
 mod stand;
+pub mod view;
 
 pub mod batch;
 pub mod disruption;
