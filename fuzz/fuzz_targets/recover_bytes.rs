@@ -10,16 +10,18 @@ use libfuzzer_sys::fuzz_target;
 
 const SEGMENT: usize = 4608;
 
-fn header(magic: &[u8; 8], store: u64, number: u64) -> Vec<u8> {
+/// A header, and the seed of the records behind it.
+fn header(magic: &[u8; 8], format: u32, store: u64, number: u64) -> (Vec<u8>, u32) {
     let mut out = magic.to_vec();
-    out.extend_from_slice(&1_u32.to_le_bytes());
+    out.extend_from_slice(&format.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&store.to_le_bytes());
     out.extend_from_slice(&number.to_le_bytes());
     out.resize(60, 0);
     let sum = crc32c::crc32c(&out);
     out.extend_from_slice(&sum.to_le_bytes());
-    out
+    let seed = if format == 1 { crc32c::crc32c(&out) } else { sum };
+    (out, seed)
 }
 
 fn revision(u: &mut Unstructured<'_>) -> Result<u64> {
@@ -59,8 +61,8 @@ fn file(u: &mut Unstructured<'_>, magic: &[u8; 8], number: u64) -> Result<Vec<u8
     if u.ratio(1, 10)? {
         return u.arbitrary();
     }
-    let mut out = header(magic, u.int_in_range(1..=2)?, number);
-    let seed = crc32c::crc32c(&out);
+    let format = if u.ratio(1, 4)? { 1 } else { 2 };
+    let (mut out, seed) = header(magic, format, u.int_in_range(1..=2)?, number);
     for _ in 0..u.int_in_range(0..=8)? {
         record(u, seed, &mut out)?;
     }

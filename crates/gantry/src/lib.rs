@@ -8,5 +8,7 @@ pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;
 pub mod output;
+pub mod overview;
 pub mod server;
+pub mod up;
 pub mod version;

@@ -68,6 +68,25 @@ pub fn needed_kinds(settings: &Operator) -> Vec<&'static Kind> {
     KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
 }
 
+/// What the operator is to do, and where.
+pub struct Start {
+    /// The configuration.
+    pub checked: Checked,
+    /// The API server, with the operator's rights.
+    pub client: kube::Client,
+    /// The namespace of the lease; none if there is no election.
+    pub lease_namespace: Option<String>,
+}
+
+impl std::fmt::Debug for Start {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { checked, client: _, lease_namespace } = self;
+        let mut fields = f.debug_struct("Start");
+        fields.field("checked", checked).field("lease_namespace", lease_namespace);
+        fields.finish_non_exhaustive()
+    }
+}
+
 /// What the operator stands on.
 #[derive(Debug)]
 pub struct Shell {
@@ -106,22 +125,18 @@ pub fn announce() {
 ///
 /// # Errors
 /// An address is taken, or the API server did not answer the questions of the start.
-pub async fn run(
-    checked: Checked,
-    client: kube::Client,
-    mut shell: Shell,
-    signals: &mut Signals,
-) -> anyhow::Result<Ended> {
-    report(&checked, &shell.metrics)?;
-    let Checked { settings, .. } = checked;
+pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyhow::Result<Ended> {
+    let Start { checked, client, .. } = &start;
+    report(checked, &shell.metrics)?;
+    let settings = &checked.settings;
     // Before anybody can ask: an operator is not ready because nothing has been checked yet.
     let ready = shell.health.handle(Probe::Ready, "controllers", "the start is not done")?;
-    listen(&settings, &mut shell).await?;
+    listen(settings, &mut shell).await?;
     let clock = shell.tasks.clock().clone();
-    let kinds = needed_kinds(&settings);
+    let kinds = needed_kinds(settings);
     let missing = tokio::select! {
         // Either may be dropped: one only reads, the other only waits.
-        found = missing_definitions(&client, &clock, &kinds) => found?,
+        found = missing_definitions(client, &clock, &kinds) => found?,
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             shell.tasks.token().cancel();
@@ -131,7 +146,7 @@ pub async fn run(
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
-    start_controllers(&settings, &client, &mut shell, &ready);
+    start_controllers(&start, &mut shell, &ready);
     Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
 }
 
@@ -169,12 +184,7 @@ async fn listen(settings: &Operator, shell: &mut Shell) -> anyhow::Result<()> {
 ///
 /// There are none yet, and nobody shall think otherwise: an operator without controllers is alive
 /// and never ready.
-fn start_controllers(
-    _settings: &Operator,
-    _client: &kube::Client,
-    _shell: &mut Shell,
-    ready: &Handle,
-) {
+fn start_controllers(_start: &Start, _shell: &mut Shell, ready: &Handle) {
     let why = "this build has no controllers";
     ready.fail(why);
     tracing::warn!("{why}: nothing will be reconciled");

@@ -1,8 +1,13 @@
 //! The controllers of `batch/v1`: jobs, cron jobs, and what cleans up after them.
 
+mod cron_job;
 mod job;
+mod schedule;
+mod ttl;
 
+pub use cron_job::{CronJobs, Seen as CronJobSeen, plan as plan_cron_job};
 pub use job::{Jobs, Seen as JobSeen, TrackedPods, plan as plan_job};
+pub use ttl::FinishedJobs;
 
 use gantry_reconcile::{Meta, Note, Reference, Step, View, Write};
 use jiff::Timestamp;
@@ -40,3 +45,6 @@ fn told_delete(write: Write, about: &Reference, message: String, error: &str) ->
         .done(Note::normal(about.clone(), "SuccessfulDelete", message))
         .refused(Note::warning(about.clone(), "FailedDelete", error.to_owned()))
 }
+
+#[cfg(test)]
+mod pretend;

@@ -4,19 +4,22 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 //! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
-pub mod view;
-
 mod fit;
 mod lot;
 mod requests;
+#[cfg(test)]
+mod stand;
+pub mod view;
 
 pub mod batch;
 pub mod kubelet;
 pub mod logs;
 pub mod members;
 pub mod namespaces;
+pub mod rights;
 pub mod scheduler;
 pub mod services;
+pub mod shape;
 pub mod shell;
 pub mod workloads;
 

@@ -46,7 +46,14 @@ pub(crate) fn digest(parts: &[&str]) -> String {
 /// An identity in the form of a UUID that follows from `parts`.
 pub(crate) fn uuid(parts: &[&str]) -> String {
     let text = digest(parts);
-    format!("{}-{}-4{}-a{}-{}", &text[..8], &text[8..12], &text[13..16], &text[17..20], &text[20..32])
+    format!(
+        "{}-{}-4{}-a{}-{}",
+        &text[..8],
+        &text[8..12],
+        &text[13..16],
+        &text[17..20],
+        &text[20..32]
+    )
 }
 
 #[cfg(test)]

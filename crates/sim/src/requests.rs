@@ -161,8 +161,8 @@ impl Unsaid {
         match self {
             Self::Nothing => {}
             Self::Assumed => {
-                sum.entry("cpu").or_insert(i128::from(UNSAID_CPU) * (NANOS / 1000));
-                sum.entry("memory").or_insert(i128::from(UNSAID_MEMORY) * NANOS);
+                sum.entry("cpu").or_insert_with(|| i128::from(UNSAID_CPU) * (NANOS / 1000));
+                sum.entry("memory").or_insert_with(|| i128::from(UNSAID_MEMORY) * NANOS);
             }
         }
         sum
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(spec: Value) -> Pod {
+    fn pod(spec: &Value) -> Pod {
         serde_json::from_value(json!({"spec": spec})).unwrap()
     }
 
@@ -253,13 +253,13 @@ mod tests {
             ("fractions are rounded up", json!({"containers": [container("1u")]}), 1),
         ];
         for (why, spec, expected) in table {
-            assert_eq!(Requests::of(&pod(spec)).cpu, expected, "{why}");
+            assert_eq!(Requests::of(&pod(&spec)).cpu, expected, "{why}");
         }
     }
 
     #[test]
     fn what_is_not_said_is_assumed_for_comparing_only() {
-        let pod = pod(json!({"containers": [{"name": "a"}, container("1")]}));
+        let pod = pod(&json!({"containers": [{"name": "a"}, container("1")]}));
         assert_eq!(Requests::of(&pod), Requests { cpu: 1000, ..Requests::default() });
         assert_eq!(Requests::compared(&pod), (1100, 400 << 20));
     }
@@ -267,12 +267,16 @@ mod tests {
     #[test]
     fn what_lacks_is_named() {
         let amounts = |it: Value| Requests::available(&serde_json::from_value(it).unwrap());
-        let room = amounts(json!({"cpu": "2", "memory": "1Gi", "pods": "5", "example.com/gpu": "2"}));
+        let room =
+            amounts(json!({"cpu": "2", "memory": "1Gi", "pods": "5", "example.com/gpu": "2"}));
         let used = amounts(json!({"cpu": "1", "example.com/gpu": "1"}));
         let table = [
             (json!({"cpu": "1", "memory": "1Gi"}), vec![]),
             (json!({"cpu": "1001m"}), vec!["cpu"]),
-            (json!({"cpu": "2", "memory": "2Gi", "ephemeral-storage": "1"}), vec!["cpu", "memory", "ephemeral-storage"]),
+            (
+                json!({"cpu": "2", "memory": "2Gi", "ephemeral-storage": "1"}),
+                vec!["cpu", "memory", "ephemeral-storage"],
+            ),
             (json!({"example.com/gpu": "2"}), vec!["example.com/gpu"]),
             (json!({"example.com/tpu": "1"}), vec!["example.com/tpu"]),
             (json!({"example.com/tpu": "0"}), vec![]),

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kubelet::{condition_body, second};
-use crate::view::{Condition, Namespace, Node, Pod, Truth};
+use crate::view::{Condition, Namespace, Node, Pod, PodDisruptionBudget, Truth};
 
 use board::Board;
 use preempt::{Budget, Preemption};
@@ -45,7 +45,8 @@ impl Controller for Scheduler {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>(), Kind::of::<Node>(), Kind::of::<Namespace>()]
+        let others = [Kind::of::<Namespace>(), Kind::of::<PodDisruptionBudget>()];
+        [Kind::of::<Pod>(), Kind::of::<Node>()].into_iter().chain(others).collect()
     }
 
     fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -63,6 +64,9 @@ impl Controller for Scheduler {
                     before.or(after).is_some_and(placed)
                 }
             }
+        } else if change.is::<PodDisruptionBudget>() {
+            // A budget says whom to push out, not whether.
+            false
         } else {
             let of_nodes = |it: &Node| {
                 (it.metadata.labels.clone(), it.spec.clone(), it.status.allocatable.clone())
@@ -87,9 +91,10 @@ impl Controller for Scheduler {
         });
         let (nodes, pods) = (world.shelf::<Node>().all(), pods.all());
         let namespaces = world.shelf::<Namespace>().all();
+        let budgets = world.shelf::<PodDisruptionBudget>().all();
         let mut turn = Turn {
             board: Board::new(&nodes, &pods, &namespaces),
-            budgets: Vec::new(),
+            budgets: budgets.iter().filter_map(|it| Budget::new(it)).collect(),
             failed: None,
             now,
         };
@@ -206,7 +211,8 @@ impl<'a> Turn<'a> {
         let moved = nominee != pod.status.nominated_node_name;
         if !known || moved {
             let same = before.filter(|it| it.status == Truth::False);
-            let since = same.and_then(|it| it.last_transition_time).unwrap_or(second(self.now));
+            let since =
+                same.and_then(|it| it.last_transition_time).unwrap_or_else(|| second(self.now));
             let condition = Condition {
                 kind: "PodScheduled".to_owned(),
                 status: Truth::False,
@@ -221,7 +227,7 @@ impl<'a> Turn<'a> {
                 status["nominatedNodeName"] = json!((!nominee.is_empty()).then_some(nominee));
             }
             let note = Note::warning(about(pod), "FailedScheduling", message.clone());
-            plan.steps.push(Step::new(merge(pod, status)).done(note));
+            plan.steps.push(Step::new(merge(pod, &status)).done(note));
         }
         let reason = "Unschedulable".into();
         plan.held.push(Held { about: about(pod), reason, message, until: None });
@@ -229,6 +235,7 @@ impl<'a> Turn<'a> {
 }
 
 /// Which node is being freed for a pod.
+#[derive(Clone, Copy)]
 enum Nominated<'a> {
     /// The one it says.
     As,
@@ -260,7 +267,7 @@ fn push_out(victim: &Pod, by: &Pod, node: &str, now: Timestamp, plan: &mut Plan)
         observed_generation: Some(victim.metadata.generation),
         ..Condition::default()
     };
-    plan.write(merge(victim, json!({"conditions": with(victim, &condition)})));
+    plan.write(merge(victim, &json!({"conditions": with(victim, &condition)})));
     let said = format!("Preempted by pod {} on node {node}", by.metadata.uid);
     let delete = Write::Delete {
         resource: Pod::RESOURCE,
@@ -278,7 +285,7 @@ fn with(pod: &Pod, condition: &Condition) -> Vec<Value> {
     others.chain([condition]).map(condition_body).collect()
 }
 
-fn merge(pod: &Pod, status: Value) -> Write {
+fn merge(pod: &Pod, status: &Value) -> Write {
     Write::Merge {
         resource: Pod::RESOURCE,
         key: pod.metadata.key(),

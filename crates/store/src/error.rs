@@ -1,7 +1,7 @@
 //! What can go wrong, by what the caller does next.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{Entry, Revision};
@@ -81,7 +81,7 @@ pub enum OpenError {
         /// The newest format this version knows.
         supported: u32,
     },
-    /// The log is damaged in a part that was safely written before.
+    /// The log is damaged, or not there, in a part that was safely written before.
     #[error(transparent)]
     Damaged(#[from] Damage),
     /// A checkpoint is damaged. Nothing else holds what was in it.
@@ -113,21 +113,50 @@ pub enum OpenError {
 /// Where a log stops making sense although it goes on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} is damaged at byte {offset}: the log is sound up to revision {last_good}, and {later} \
-     changes after it were found, up to revision {newest}; restore the directory from a backup, \
-     or open it with repair, which keeps everything up to revision {last_good}, moves the rest \
-     aside, and loses those changes",
-    path.display()
+    "{}: the log is sound up to revision {last_good}, and {later} changes after it were found, up \
+     to revision {newest}; restore the directory from a backup, or open it with repair, which \
+     keeps everything up to revision {last_good}, moves the rest aside, and loses those changes",
+    flaw.of(path)
 )]
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Where in it.
-    pub offset: u64,
+    /// What is wrong with it.
+    pub flaw: Flaw,
     /// The last revision that can be kept.
     pub last_good: Revision,
     /// Whole changes found after the damage.
     pub later: u64,
     /// The newest revision that is known to have been there.
     pub newest: Revision,
+}
+
+/// What is wrong with a file of the log, or with what should be beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// It makes no sense from this byte on.
+    DamagedAt(u64),
+    /// It is not there, and a later one is.
+    Missing,
+    /// It is there, and neither the checkpoint nor the file is that it goes on from.
+    NothingBefore,
+    /// It is there, and the log that goes on from it is not.
+    NothingAfter,
+    /// It was part of a log once, and neither log nor checkpoint are there.
+    Alone,
+}
+
+impl Flaw {
+    fn of(self, path: &Path) -> String {
+        let path = path.display();
+        match self {
+            Self::DamagedAt(offset) => format!("{path} is damaged at byte {offset}"),
+            Self::Missing => format!("{path} is missing"),
+            Self::NothingBefore => {
+                format!("the checkpoint or the log before {path} is missing")
+            }
+            Self::NothingAfter => format!("the log after {path} is missing"),
+            Self::Alone => format!("the log and the checkpoint beside {path} are missing"),
+        }
+    }
 }

@@ -54,7 +54,7 @@ mod writer;
 mod tests;
 
 pub use entry::{Entry, Event, EventKind, Value};
-pub use error::{CommitError, Damage, Failure, OpenError};
+pub use error::{CommitError, Damage, Failure, Flaw, OpenError};
 pub use options::{Durability, OnDamage, Options, WindowOptions};
 pub use recover::{Cut, Recovery, Repaired};
 pub use revision::Revision;

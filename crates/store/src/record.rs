@@ -155,10 +155,28 @@ pub(crate) fn search(
     seed: u32,
     newer_than: u64,
 ) -> impl Iterator<Item = Record<'_>> {
+    within(buffer, from, seed, newer_than, FAR)
+}
+
+/// Whole records of any revision anywhere from a place on.
+pub(crate) fn all(buffer: &[u8], from: usize, seed: u32) -> impl Iterator<Item = Record<'_>> {
+    within(buffer, from, seed, 0, u64::MAX)
+}
+
+/// How far revisions can possibly get between two checkpoints.
+const FAR: u64 = 1 << 31;
+
+fn within(
+    buffer: &[u8],
+    from: usize,
+    seed: u32,
+    newer_than: u64,
+    far: u64,
+) -> impl Iterator<Item = Record<'_>> {
     let mut at = from.next_multiple_of(ALIGN);
     std::iter::from_fn(move || {
         loop {
-            at += next_revision(buffer.get(at + FRAME..)?, newer_than)?;
+            at += next_revision(buffer.get(at + FRAME..)?, newer_than, far)?;
             let rest = buffer.get(at..)?;
             if plausible(rest)
                 && let Found::Record(record, size) = Record::decode(rest, seed)
@@ -171,16 +189,13 @@ pub(crate) fn search(
     })
 }
 
-/// How far revisions can possibly get between two checkpoints.
-const FAR: u64 = 1 << 31;
-
 /// Where the next number is that could be a newer revision.
 ///
 /// Nearly all of a file is passed over here, so this loop decides how long opening takes.
-fn next_revision(words: &[u8], newer_than: u64) -> Option<usize> {
+fn next_revision(words: &[u8], newer_than: u64, far: u64) -> Option<usize> {
     let numbers = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     let mut distances = numbers.map(|number| number.wrapping_sub(newer_than).wrapping_sub(1));
-    distances.position(|distance| distance < FAR).map(|index| index * ALIGN)
+    distances.position(|distance| distance < far).map(|index| index * ALIGN)
 }
 
 /// Whether a checksum is worth computing.
@@ -251,6 +266,9 @@ mod tests {
             // Under another seed it is what an earlier use of the file left behind.
             prop_assert_eq!(Record::decode(&out, seed ^ 1), Found::Bad);
             prop_assert_eq!(Record::decode(&out[..out.len() - 1], seed), Found::Bad);
+            let placed = [&[1; 16], &*out].concat();
+            let found = all(&placed, 0, seed).any(|found| found == record);
+            prop_assert_eq!(found, revision > 0 && plausible(&out));
         }
 
         #[test]
@@ -265,6 +283,7 @@ mod tests {
             let found = Record::decode(&bytes, 0);
             prop_assert!(!matches!(found, Found::Record(..)));
             prop_assert_eq!(search(&bytes, 0, 0, 0).count(), 0);
+            prop_assert_eq!(all(&bytes, 0, 0).count(), 0);
         }
     }
 }

@@ -82,17 +82,13 @@ pub(crate) fn recover<X: Default, Y: Default>(
     let mut spares: Vec<_> = names.into_iter().filter(|name| segment::is_spare(name)).collect();
 
     let mut replay = Replay::new(&*disk, &mut working, store, found);
-    let damage = replay.run(&numbers)?;
+    let damage = replay.run(&numbers, &spares)?;
     let read = replay.finish();
-    if read.store.is_none() {
-        // What a store left behind that is gone is of no use to a new one, whose records must not
-        // stand before old ones.
-        for name in spares.drain(..) {
-            disk.remove(&name).map_err(whole)?;
-        }
-    }
-    // The first file of a new store takes part in choosing nothing: any number will do.
-    let store = read.store.unwrap_or_else(|| fastrand::u64(1..));
+    let is_new = found.is_none() && read.used.is_empty();
+    // A store that begins anew shares nothing with one whose files are still about. Any number
+    // will do: it takes part in choosing nothing.
+    let known = read.store.filter(|_| !is_new || damage.is_some());
+    let store = known.unwrap_or_else(|| fastrand::u64(1..));
     let mut recovery = Recovery {
         revision: working.state.revision,
         checkpoint: found,
@@ -107,7 +103,13 @@ pub(crate) fn recover<X: Default, Y: Default>(
         Some(damage) => {
             let segment_bytes = options.segment_bytes;
             let repair = repair::Repair { disk: &*disk, store, segment_bytes, read: &read, last };
-            let (active, repaired) = repair.run(damage, working.state.revision).map_err(whole)?;
+            let (active, mut repaired) =
+                repair.run(damage, working.state.revision).map_err(whole)?;
+            if is_new {
+                // All that is left of what was there.
+                let spares = std::mem::take(&mut spares);
+                repaired.aside.extend(repair.keep(&spares, repaired.resumed).map_err(whole)?);
+            }
             working.forget(repaired.resumed);
             recovery.revision = repaired.resumed;
             recovery.repaired = Some(repaired);

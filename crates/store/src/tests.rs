@@ -3,7 +3,9 @@
 mod crash;
 mod damage;
 mod directory;
+mod format;
 mod refusal;
+mod remains;
 mod watching;
 mod window;
 

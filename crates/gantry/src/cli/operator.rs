@@ -21,7 +21,7 @@ use crate::config::source::OWN;
 use crate::config::values::{Layer, Report};
 use crate::config::{document, render};
 use crate::operator::cluster::connect;
-use crate::operator::{self, CONTROLLERS, Ended, MISSING_DEFINITIONS, Shell, definitions};
+use crate::operator::{self, CONTROLLERS, Ended, MISSING_DEFINITIONS, Shell, Start, definitions};
 use crate::output::Output;
 use crate::version::VERSION;
 
@@ -95,7 +95,15 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
     if !rehearsal {
         operator::announce();
     }
-    let found = find(&arguments, &clock, rehearsal, output).await?;
+    let found = tokio::select! {
+        // Either may be dropped: a ConfigMap that is half created is found by the next start, and
+        // the other only waits.
+        found = find(&arguments, &clock, rehearsal, output) => found?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before there was a configuration");
+            return Ok(End::Done);
+        }
+    };
     let checked = match found {
         Ok(checked) => checked,
         Err(Report { errors, warnings, unknown: _ }) => {
@@ -115,14 +123,15 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
         }
         return Ok(End::Done);
     }
-    lease_namespace(&checked, &arguments)?;
+    let lease_namespace = lease_namespace(&checked, &arguments)?;
     let kubeconfig = &checked.settings.client_connection.kubeconfig;
     let client = connect(kubeconfig, arguments.master.as_ref()).await?;
     let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
     let counters = tasks::Counters::register(&metrics)?;
     let tasks = Tasks::new(clock, counters, fastrand::Rng::new(), &CancellationToken::new());
     let shell = Shell { tasks, metrics, health: Health::default() };
-    match operator::run(checked, client, shell, &mut signals).await? {
+    let start = Start { checked, client, lease_namespace };
+    match operator::run(start, shell, &mut signals).await? {
         Ended::Missing(missing) => {
             output.error(definitions::complaint(&missing));
             Ok(End::Failed(MISSING_DEFINITIONS))

@@ -83,7 +83,10 @@ impl Form {
         if node.is_null() {
             return Ok(Fit::Default);
         }
-        let wrong = || Err(format!("found {}, expected {}", found(node), self.expected()));
+        let wrong = || {
+            let quotes = if self.fits_unquoted(node) { ", without quotes" } else { "" };
+            Err(format!("found {}, expected {}{quotes}", found(node), self.expected()))
+        };
         match self {
             Self::Flag => match &node.value {
                 Content::Bool(flag) => Ok(Fit::Is(Value::Bool(*flag))),
@@ -173,9 +176,9 @@ impl Form {
         match self {
             Self::Flag => "true or false".to_owned(),
             Self::Integer { least, .. } => {
-                format!("a whole number from {least} to {}, without quotes", i32::MAX)
+                format!("a whole number from {least} to {}", i32::MAX)
             }
-            Self::Number => "a number, without quotes".to_owned(),
+            Self::Number => "a number".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::Duration { .. } => "a duration such as 15s, 1m30s or 0s".to_owned(),
             Self::Address { .. } => {
@@ -212,6 +215,24 @@ impl Form {
             Self::Texts => "list of strings",
             Self::Switches => "map or list",
             Self::Opaque => "map",
+        }
+    }
+
+    /// Whether only the quotes are wrong.
+    fn fits_unquoted(self, node: &Node) -> bool {
+        let Some(text) = node.text() else { return false };
+        match self {
+            Self::Flag => matches!(text, "true" | "false"),
+            Self::Integer { .. } | Self::Number => text.parse::<Number>().is_ok(),
+            Self::Text
+            | Self::Duration { .. }
+            | Self::Address { .. }
+            | Self::Word(_)
+            | Self::Name
+            | Self::Namespace
+            | Self::Texts
+            | Self::Switches
+            | Self::Opaque => false,
         }
     }
 
@@ -285,7 +306,11 @@ mod tests {
         let table = [
             (Form::Flag, json!(true), is(json!(true))),
             (Form::Flag, json!(null), Ok(Fit::Default)),
-            (Form::Flag, json!("true"), Err("found \"true\", expected true or false")),
+            (
+                Form::Flag,
+                json!("true"),
+                Err("found \"true\", expected true or false, without quotes"),
+            ),
             (Form::Flag, json!(1), Err("found 1, expected true or false")),
             (COUNT, json!(0), is(json!(0))),
             (COUNT, json!(2147483647), is(json!(2147483647))),

@@ -104,9 +104,12 @@ impl Given {
             self.warn(origin, "", DEAD);
             return Ok(());
         };
-        if let Fit::Is(value) = key.form.fit_word(word)? {
-            self.flags.set(key.path, value, origin);
-        }
+        let value = match key.form.fit_word(word)? {
+            Fit::Is(value) => value,
+            // Whoever types it wants the default, whatever a text says.
+            Fit::Default => key.default.value(),
+        };
+        self.flags.set(key.path, value, origin);
         Ok(())
     }
 
@@ -153,7 +156,7 @@ impl clap::FromArgMatches for Given {
                 }
                 _ => given.flag(name, word).map_err(|wrong| {
                     let flag = name.flag;
-                    let text = format!("invalid value '{word}' for '--{flag}': {wrong}\n");
+                    let text = format!("invalid value '{word}' for '--{flag}': {wrong}");
                     clap::Error::raw(ErrorKind::ValueValidation, text)
                 })?,
             }
@@ -273,6 +276,8 @@ mod tests {
             ("--metrics-bind-address=:1", "metrics.bindAddress", json!(":1")),
             ("--health-probe-bind-address=:2", "health.bindAddress", json!(":2")),
             ("--leader-elect", "leaderElection.leaderElect", json!(true)),
+            ("--metrics-bind-address=", "metrics.bindAddress", json!(":8080")),
+            ("--health-probe-bind-address=", "health.bindAddress", json!("")),
         ];
         for (argument, key, expected) in table {
             let given = given(&[argument]).unwrap();

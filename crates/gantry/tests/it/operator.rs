@@ -71,7 +71,7 @@ fn cf_5_errors_end_the_start_with_code_1_and_are_all_named() {
             [
                 "warning: gantry.yaml:5:1: other: ignored: unknown key",
                 "error: gantry.yaml:2:16: mcad.backoffTime: found \"soon\", expected a whole number \
-                 from 0 to 2147483647, without quotes",
+                 from 0 to 2147483647",
                 "error: gantry.yaml:4:24: instascale.machineSetsStrategy: found \"steal\", expected \
                  reuse or duplicate",
             ],

@@ -217,7 +217,13 @@ impl Server {
                     new["status"] = old["status"].clone();
                 }
             }
-            Part::Status => merge(&mut new["status"], &body["status"]),
+            Part::Status => {
+                merge(&mut new["status"], &body["status"]);
+                // Built-in kinds take metadata along with a status.
+                if let Some(metadata) = body.get("metadata") {
+                    merge(&mut new["metadata"], metadata);
+                }
+            }
         }
         self.store(resource, key, new)
     }

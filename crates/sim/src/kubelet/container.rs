@@ -102,7 +102,7 @@ impl Course<'_> {
                 self.is_due(started, wait).then_some((0, self.now))
             };
             match end {
-                Some((code, at)) => self.end(status, code, at),
+                Some((code, at)) => Self::end(status, code, at),
                 None => return Progress::Busy,
             }
         }
@@ -129,7 +129,7 @@ impl Course<'_> {
         if let Some(started) = ran
             && let Some((code, at)) = self.end_of(container, status, started)
         {
-            self.end(status, code, at);
+            Self::end(status, code, at);
         }
         status.ready = running_since(status).is_some()
             && !self.wishes.never_ready
@@ -181,7 +181,7 @@ impl Course<'_> {
         if state.running.is_some() {
         } else if let Some(end) = state.terminated.clone() {
             if !is_over(status, policy) {
-                self.restart(container, status, end);
+                self.restart(container, status, &end);
             }
         } else if let Some(last) = status.last_state.terminated.clone() {
             let wait = back_off(status.restart_count, &last);
@@ -197,8 +197,8 @@ impl Course<'_> {
     }
 
     /// Starts a container that has ended again, at once or after a wait.
-    fn restart(&mut self, container: &Container, status: &mut ContainerStatus, end: Terminated) {
-        let wait = back_off(status.restart_count, &end);
+    fn restart(&mut self, container: &Container, status: &mut ContainerStatus, end: &Terminated) {
+        let wait = back_off(status.restart_count, end);
         status.last_state = ContainerState { terminated: Some(end.clone()), ..Default::default() };
         if wait.is_zero() {
             status.restart_count += 1;
@@ -241,7 +241,7 @@ impl Course<'_> {
         self.tell(container, "Started", format!("Started container {}", container.name));
     }
 
-    fn end(&mut self, status: &mut ContainerStatus, code: i64, at: Timestamp) {
+    fn end(status: &mut ContainerStatus, code: i64, at: Timestamp) {
         let started_at = running_since(status);
         status.state = ContainerState {
             terminated: Some(Terminated {
@@ -258,9 +258,9 @@ impl Course<'_> {
     }
 
     /// Stops a container that runs; one that waits will not run.
-    pub(super) fn stop(&mut self, status: &mut ContainerStatus, code: i64) {
+    pub(super) fn stop(&self, status: &mut ContainerStatus, code: i64) {
         if status.state.running.is_some() {
-            self.end(status, code, self.now);
+            Self::end(status, code, self.now);
         }
     }
 

@@ -1,6 +1,8 @@
 //! What a pretended node says of itself, and how often.
 
-use gantry_reconcile::{Change, Controller, Fence, Held, Key, Kind, Part, Plan, Reference, View, World, Write};
+use gantry_reconcile::{
+    Change, Controller, Fence, Held, Key, Kind, Part, Plan, Reference, View, World, Write,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -171,7 +173,7 @@ fn report(plan: &mut Plan, node: &Node, now: Timestamp) {
         key: node.metadata.key(),
         part: Part::Status,
         fence: node.metadata.fence(),
-        body: json!({"status": render(&next)}),
+        body: json!({"status": render(&next, &node.status)}),
     });
     plan.look_at(now + REPORT, now);
 }
@@ -187,7 +189,8 @@ fn wanted(node: &Node, range: Range) -> Result<NodeStatus, String> {
         })
     };
     let has = |amounts: &Amounts| (!amounts.is_empty()).then(|| amounts.clone());
-    let capacity = said(annotation::CAPACITY)?.or_else(|| has(&have.capacity)).unwrap_or_else(endless);
+    let capacity =
+        said(annotation::CAPACITY)?.or_else(|| has(&have.capacity)).unwrap_or_else(endless);
     let allocatable = match said(annotation::ALLOCATABLE)? {
         Some(said) => said,
         None if node.metadata.annotations.contains_key(annotation::CAPACITY) => capacity.clone(),
@@ -260,7 +263,12 @@ const HEALTHY: [(&str, Truth, &str, &str); 5] = [
         "kubelet has sufficient memory available",
     ),
     ("DiskPressure", Truth::False, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-    ("PIDPressure", Truth::False, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    (
+        "PIDPressure",
+        Truth::False,
+        "KubeletHasSufficientPID",
+        "kubelet has sufficient PID available",
+    ),
     ("NetworkUnavailable", Truth::False, "RouteCreated", "RouteController created a route"),
 ];
 
@@ -278,20 +286,27 @@ fn conditions(node: &Node, now: Timestamp, said: Option<Timestamp>) -> Vec<NodeC
             last_heartbeat_time: heartbeat,
             last_transition_time: same
                 .and_then(|it| it.last_transition_time)
-                .or(Some(second(now))),
+                .or_else(|| Some(second(now))),
         }
     });
     let theirs = |it: &&NodeCondition| HEALTHY.iter().all(|(kind, ..)| it.kind != *kind);
     ours.chain(node.status.conditions.iter().filter(theirs).cloned()).collect()
 }
 
-fn render(status: &NodeStatus) -> Value {
+/// Amounts as a merge states them: what was there and no longer is must be taken away by name.
+fn amounts(next: &Amounts, before: &Amounts) -> Value {
+    let gone = before.keys().filter(|name| !next.contains_key(*name));
+    let gone = gone.map(|name| (name.clone(), Value::Null));
+    next.iter().map(|(name, it)| (name.clone(), json!(it))).chain(gone).collect()
+}
+
+fn render(status: &NodeStatus, before: &NodeStatus) -> Value {
     let addresses = status.addresses.iter();
     let info = &status.node_info;
     json!({
         "phase": status.phase,
-        "capacity": status.capacity,
-        "allocatable": status.allocatable,
+        "capacity": amounts(&status.capacity, &before.capacity),
+        "allocatable": amounts(&status.allocatable, &before.allocatable),
         "addresses": addresses
             .map(|it| json!({"type": it.kind, "address": it.address}))
             .collect::<Vec<_>>(),

@@ -14,13 +14,17 @@ use super::range::Range;
 use super::stage::{Stage, Wishes};
 use super::{Settings, admit, second, status};
 use crate::view::{
-    Container, ContainerState, ContainerStatus, Node, Phase, Pod, PodStatus, Program, RestartPolicy,
+    Container, ContainerState, ContainerStatus, Node, Phase, Pod, PodAddress, PodStatus, Program,
+    RestartPolicy,
 };
 
 /// The code of a container that ends because it is asked to.
 const ASKED_TO_END: i64 = 143;
 /// The code of a container that is ended.
 const ENDED: i64 = 137;
+
+/// What is said of a pod that ran too long.
+const TOO_LONG: &str = "Pod was active on the node longer than the specified deadline";
 
 /// Runs the pods of pretended nodes.
 #[derive(Clone, Debug, Default)]
@@ -117,10 +121,10 @@ fn live(
     if too_long.is_some_and(|it| course.is_due(start, SignedDuration::from_secs(it))) {
         stop_all(course, &mut next, ENDED);
         next.phase = Phase::Failed;
-        next.reason = "DeadlineExceeded".to_owned();
-        next.message = "Pod was active on the node longer than the specified deadline".to_owned();
+        "DeadlineExceeded".clone_into(&mut next.reason);
+        TOO_LONG.clone_into(&mut next.message);
         let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
-        course.notes.push(Note::normal(about, "DeadlineExceeded", next.message.clone()));
+        course.notes.push(Note::normal(about, "DeadlineExceeded", TOO_LONG.to_owned()));
     } else {
         let (inits, mains) = (&mut next.init_container_statuses, &mut next.container_statuses);
         course.advance(inits, mains, start);
@@ -175,6 +179,7 @@ fn take_on(
     next.start_time = Some(second(now));
     next.host_ip = range.host().to_string();
     next.pod_ip = address.to_string();
+    next.pod_ips = vec![PodAddress { ip: next.pod_ip.clone() }];
     let reason =
         if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let fresh = |container: &Container| ContainerStatus {

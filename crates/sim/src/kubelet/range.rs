@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use gantry_reconcile::{Change, Controller, Held, Key, Kind, Part, Plan, Reference, View, World, Write};
+use gantry_reconcile::{
+    Change, Controller, Held, Key, Kind, Part, Plan, Reference, View, World, Write,
+};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -67,10 +69,15 @@ impl Range {
     pub(crate) fn address(self, pod: &Pod, on_node: &[std::sync::Arc<Pod>]) -> Option<Ipv4Addr> {
         let holds = |it: &Pod| !it.is_over() && !it.status.pod_ip.is_empty();
         let taken = on_node.iter().filter(|it| holds(it) && !is_same(it, pod));
-        let mut taken: BTreeSet<u32> =
-            taken.filter_map(|it| it.status.pod_ip.parse::<Ipv4Addr>().ok()).map(u32::from).collect();
+        let mut taken: BTreeSet<u32> = taken
+            .filter_map(|it| it.status.pod_ip.parse::<Ipv4Addr>().ok())
+            .map(u32::from)
+            .collect();
         let waits = |it: &Pod| {
-            !it.is_over() && it.status.pod_ip.is_empty() && !it.spec.host_network && !is_same(it, pod)
+            !it.is_over()
+                && it.status.pod_ip.is_empty()
+                && !it.spec.host_network
+                && !is_same(it, pod)
         };
         let order = |it: &Pod| (it.metadata.resource_version, it.metadata.uid.clone());
         let before = |it: &&std::sync::Arc<Pod>| waits(it) && order(it) < order(pod);

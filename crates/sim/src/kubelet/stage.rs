@@ -56,7 +56,11 @@ impl Stage {
             (Profile::General, Self::Delete) => (1, 1),
             (
                 Profile::General,
-                Self::Create | Self::InitRunning | Self::InitCompleted | Self::Ready | Self::Complete,
+                Self::Create
+                | Self::InitRunning
+                | Self::InitCompleted
+                | Self::Ready
+                | Self::Complete,
             ) => (1, 5),
         };
         (SignedDuration::from_secs(seconds.0), SignedDuration::from_secs(seconds.1))
@@ -112,12 +116,8 @@ impl Wishes {
                     "" | "false" => {}
                     _ => wishes.unreadable.push(bad("true or false")),
                 },
-                stage if stage.ends_with("stage.kwok.x-k8s.io/delay")
-                    || stage.ends_with("stage.kwok.x-k8s.io/jitter-delay") =>
-                {
-                    if duration(value).is_none() {
-                        wishes.unreadable.push(bad("a duration such as 5s"));
-                    }
+                stage if is_delay(stage) && duration(value).is_none() => {
+                    wishes.unreadable.push(bad("a duration such as 5s"));
                 }
                 _ => {}
             }
@@ -128,8 +128,14 @@ impl Wishes {
     /// The code of a run that ends by itself.
     pub(super) fn exit_code(&self, run: i64) -> Option<i64> {
         let at = usize::try_from(run).unwrap_or_default();
-        self.exit_codes.get(at).or(self.exit_codes.last()).copied()
+        self.exit_codes.get(at).or_else(|| self.exit_codes.last()).copied()
     }
+}
+
+/// Whether an annotation says how long a stage takes.
+fn is_delay(annotation: &str) -> bool {
+    let of_stage = annotation.split_once(".stage.kwok.x-k8s.io/");
+    of_stage.is_some_and(|(_, what)| matches!(what, "delay" | "jitter-delay"))
 }
 
 /// How long a stage of a pod takes. What it is drawn for tells apart the times one stage comes
@@ -141,7 +147,7 @@ pub(super) fn delay(profile: Profile, pod: &Meta, stage: Stage, drawn_for: &str)
     };
     let (mut least, mut most) = stage.span(profile);
     // Most pods say nothing: do not make up names to look for.
-    if pod.annotations.keys().any(|it| it.ends_with("delay")) {
+    if pod.annotations.keys().any(|it| is_delay(it)) {
         let delay = said("delay");
         let jitter = said("jitter-delay");
         // A time that is said without a longest one is exact.

@@ -101,7 +101,7 @@ pub(super) fn conclude(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
             message: verdict.message,
             last_transition_time: since
                 .and_then(|it| it.last_transition_time)
-                .or(Some(second(now))),
+                .or_else(|| Some(second(now))),
             last_update_time: None,
             observed_generation: generation,
         });

@@ -147,7 +147,8 @@ impl<'a> Board<'a> {
         let placed = vec![Vec::new(); sites.len()];
         let labels = namespaces.iter().map(|it| (it.metadata.name.as_str(), &it.metadata.labels));
         let (asked, standing, namespaces) = (Vec::new(), Vec::new(), labels.collect());
-        let mut board = Self { sites, by_name, placed, asked, standing, namespaces, lowest: i32::MAX };
+        let mut board =
+            Self { sites, by_name, placed, asked, standing, namespaces, lowest: i32::MAX };
         for pod in pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
             if let Some(at) = board.find(&pod.spec.node_name) {
                 board.put(pod, at);
@@ -260,9 +261,8 @@ impl Counted<'_> {
         match self {
             Self::Wished(terms) => terms.iter().all(|it| it.is_about(pod, namespaces)),
             Self::Selected { namespace, selector, shared } => {
-                let shares = |(key, value): &(&str, &str)| {
-                    labels.get(*key).is_some_and(|it| it == value)
-                };
+                let shares =
+                    |(key, value): &(&str, &str)| labels.get(*key).is_some_and(|it| it == value);
                 !meta.is_going()
                     && meta.namespace == *namespace
                     && selector.matches(labels)

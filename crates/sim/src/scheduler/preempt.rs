@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use gantry_reconcile::Selector;
 use jiff::Timestamp;
 
-use crate::view::Pod;
+use crate::view::{Pod, PodDisruptionBudget};
 
 use super::board::Board;
 use super::reason::{Misfit, Reason, message};
@@ -15,10 +16,24 @@ use super::want::Want;
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     pub(super) namespace: &'a str,
-    pub(super) selector: &'a gantry_reconcile::Selector,
+    pub(super) selector: &'a Selector,
     pub(super) allowed: i64,
     /// Pods that are on their way out already.
     pub(super) leaving: Vec<&'a str>,
+}
+
+impl<'a> Budget<'a> {
+    /// What is left of a budget; `None` when it is about no pods.
+    pub(super) fn new(of: &'a PodDisruptionBudget) -> Option<Self> {
+        // Unlike elsewhere, a selector that asks for nothing selects nothing.
+        let selector = of.spec.selector.as_ref().filter(|it| !it.is_empty())?;
+        Some(Self {
+            namespace: &of.metadata.namespace,
+            selector,
+            allowed: of.status.disruptions_allowed,
+            leaving: of.status.disrupted_pods.keys().map(String::as_str).collect(),
+        })
+    }
 }
 
 /// What became of the search.
@@ -160,7 +175,6 @@ fn by_budget<'a>(pods: &[&'a Pod], budgets: &[Budget<'a>]) -> (Vec<&'a Pod>, Vec
         for (budget, allowed) in budgets.iter().zip(&mut allowed) {
             let covers = budget.namespace == meta.namespace
                 && !meta.labels.is_empty()
-                && !budget.selector.is_empty()
                 && budget.selector.matches(&meta.labels)
                 && !budget.leaving.contains(&meta.name.as_str());
             if covers {

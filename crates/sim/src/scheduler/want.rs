@@ -202,7 +202,8 @@ fn puts_up_with_cordons(tolerations: &[Toleration]) -> bool {
 pub(super) fn spread_among<'a>(pod: &'a Pod, by: &'a SpreadConstraint) -> Option<Counted<'a>> {
     let selector = by.label_selector.as_ref()?;
     let keys = by.match_label_keys.iter();
-    let shared = keys.filter_map(|key| Some((key.as_str(), pod.metadata.labels.get(key)?.as_str())));
+    let shared =
+        keys.filter_map(|key| Some((key.as_str(), pod.metadata.labels.get(key)?.as_str())));
     let namespace = pod.metadata.namespace.as_str();
     Some(Counted::Selected { namespace, selector, shared: shared.collect() })
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::view::{EndpointSlice, Endpoints};
 
-fn service(spec: Value) -> Arc<Service> {
+fn service(spec: &Value) -> Arc<Service> {
     let mut text = json!({
         "metadata": {
             "name": "web", "namespace": "n", "uid": "s", "resourceVersion": "7",
@@ -105,7 +105,7 @@ fn body(plan: &Plan) -> &Value {
 
 #[test]
 fn a_slice_tells_what_clients_need() {
-    let plan = plan_slices(&seen(&service(json!({})), &[pod_text(1, true)]));
+    let plan = plan_slices(&seen(&service(&json!({})), &[pod_text(1, true)]));
     let expected = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {
@@ -148,7 +148,7 @@ fn conditions_follow_the_pod() {
         ("shown in any case", false, true, true, [true, false, true]),
     ];
     for (why, ready, is_going, publish, expected) in table {
-        let service = service(json!({"publishNotReadyAddresses": publish}));
+        let service = service(&json!({"publishNotReadyAddresses": publish}));
         let mut text = pod_text(1, ready);
         if is_going {
             text["metadata"]["deletionTimestamp"] = going.clone();
@@ -181,7 +181,7 @@ fn only_pods_that_can_be_reached_are_told() {
         ("one of the other family", json!({"ipFamilies": ["IPv6"]}), pod_text(1, true), 0),
     ];
     for (why, spec, pod, expected) in table {
-        let plan = plan_slices(&seen(&service(spec), &[pod]));
+        let plan = plan_slices(&seen(&service(&spec), &[pod]));
         assert_eq!(body(&plan)["endpoints"].as_array().unwrap().len(), expected, "{why}");
     }
 }
@@ -197,7 +197,7 @@ fn hints_follow_the_wish_of_the_service() {
         ),
     ];
     for (spec, expected) in table {
-        let plan = plan_slices(&seen(&service(spec.clone()), &[pod_text(1, true)]));
+        let plan = plan_slices(&seen(&service(&spec), &[pod_text(1, true)]));
         assert_eq!(body(&plan)["endpoints"][0]["hints"], expected, "{spec}");
     }
 }
@@ -206,7 +206,7 @@ fn hints_follow_the_wish_of_the_service() {
 fn named_ports_are_found_and_split_slices() {
     let mut other = pod_text(2, true);
     other["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9090);
-    let mut seen = seen(&service(json!({})), &[pod_text(1, true), other.clone()]);
+    let mut seen = seen(&service(&json!({})), &[pod_text(1, true), other.clone()]);
     let plan = plan_slices(&seen);
     assert_eq!(verbs(&plan), ["create", "create"], "two sets of ports, two slices");
     after(&mut seen, &plan);
@@ -219,7 +219,7 @@ fn named_ports_are_found_and_split_slices() {
 
 #[test]
 fn a_service_without_places_says_so() {
-    let mut seen = seen(&service(json!({"clusterIP": "None"})), &[]);
+    let mut seen = seen(&service(&json!({"clusterIP": "None"})), &[]);
     let plan = plan_slices(&seen);
     assert_eq!(body(&plan)["endpoints"], json!([]));
     assert_eq!(body(&plan)["metadata"]["labels"]["service.kubernetes.io/headless"], "");
@@ -235,7 +235,7 @@ fn a_service_without_places_says_so() {
 
 #[test]
 fn slices_of_a_former_service_go() {
-    let mut seen = seen(&service(json!({})), &[pod_text(1, true)]);
+    let mut seen = seen(&service(&json!({})), &[pod_text(1, true)]);
     let plan = plan_slices(&seen);
     after(&mut seen, &plan);
     let mut old = EndpointSlice::clone(&seen.slices[0]);
@@ -246,7 +246,7 @@ fn slices_of_a_former_service_go() {
 
 #[test]
 fn a_lost_reply_doubles_nothing() {
-    let seen = seen(&service(json!({})), &(0..250).map(|n| pod_text(n, true)).collect::<Vec<_>>());
+    let seen = seen(&service(&json!({})), &(0..250).map(|n| pod_text(n, true)).collect::<Vec<_>>());
     let name = |plan: &Plan| -> Vec<_> { plan.steps.iter().map(|it| it.write.key()).collect() };
     let (first, again) = (name(&plan_slices(&seen)), name(&plan_slices(&seen)));
     assert_eq!(first, again);
@@ -262,7 +262,7 @@ proptest! {
     fn slices_hold_every_pod_once(rounds in prop::collection::vec(
         prop::collection::btree_map(0_usize..260, any::<bool>(), 0..240), 1..4,
     )) {
-        let mut seen = seen(&service(json!({})), &[]);
+        let mut seen = seen(&service(&json!({})), &[]);
         for pods in rounds {
             seen.pods = pods.iter().map(|(n, ready)| pod(&pod_text(*n, *ready))).collect();
             let plan = plan_slices(&seen);
@@ -282,7 +282,7 @@ proptest! {
     }
 }
 
-fn endpoints_seen(spec: Value, pods: &[Value]) -> EndpointsSeen {
+fn endpoints_seen(spec: &Value, pods: &[Value]) -> EndpointsSeen {
     EndpointsSeen {
         service: Some(service(spec)),
         pods: pods.iter().map(pod).collect(),
@@ -295,7 +295,7 @@ fn endpoints_show_pods_by_their_ports() {
     let mut beside = pod_text(3, true);
     beside["spec"]["containers"][0]["ports"][0]["containerPort"] = json!(9090);
     let pods = [pod_text(2, false), pod_text(1, true), beside];
-    let mut seen = endpoints_seen(json!({}), &pods);
+    let mut seen = endpoints_seen(&json!({}), &pods);
     let plan = plan_endpoints(&seen);
     let place = |n: usize| {
         json!({
@@ -329,14 +329,14 @@ fn endpoints_of_others_are_left_alone() {
     let endpoints: Option<Arc<Endpoints>> = Some(Arc::new(serde_json::from_value(text).unwrap()));
     let gone = EndpointsSeen { endpoints: endpoints.clone(), ..EndpointsSeen::default() };
     assert!(plan_endpoints(&gone).is_quiet());
-    let by_hand = endpoints_seen(json!({"selector": null}), &[]);
+    let by_hand = endpoints_seen(&json!({"selector": null}), &[]);
     assert!(plan_endpoints(&EndpointsSeen { endpoints, ..by_hand }).is_quiet());
 }
 
 #[test]
 fn too_many_addresses_are_cut_and_said_so() {
     let pods: Vec<_> = (0..1100).map(|n| pod_text(n, n % 2 == 0)).collect();
-    let plan = plan_endpoints(&endpoints_seen(json!({}), &pods));
+    let plan = plan_endpoints(&endpoints_seen(&json!({}), &pods));
     let count = |name: &str| body(&plan)["subsets"][0][name].as_array().unwrap().len();
     assert_eq!((count("addresses"), count("notReadyAddresses")), (550, 450));
     let note = &body(&plan)["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"];

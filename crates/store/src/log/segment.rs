@@ -3,8 +3,9 @@
 use std::io;
 
 use crate::disk::{Disk, File};
-use crate::header::Header;
+use crate::header::{self, Header};
 use crate::log::at;
+use crate::record;
 
 /// A file that is not ready yet.
 pub(crate) const UNREADY: &str = "segment.tmp";
@@ -36,8 +37,8 @@ pub(crate) fn is_spare(name: &str) -> bool {
 /// Makes a log file ready to be appended to, from a spare if there is one.
 ///
 /// It gets its name only when its header is on disk: a file with the name of a log file and a bad
-/// header is damaged, never half made. What a spare holds need not be erased, because the checksums
-/// of its records belong to another number.
+/// header is damaged, never half made. What a spare holds need not be erased if none of it can pass
+/// for something of this file; any other spare is removed.
 pub(crate) fn prepare(
     disk: &dyn Disk,
     spare: Option<&str>,
@@ -45,24 +46,44 @@ pub(crate) fn prepare(
     store: u64,
     bytes: usize,
 ) -> io::Result<Box<dyn File>> {
-    let header = Header::log(store, number).encode();
+    let header = Header::log(store, number);
     if let Some(spare) = spare {
         let file = disk.open(spare)?;
-        if file.len()? == at(bytes) {
-            file.write_all_at(&header, 0)?;
+        if file.len()? == at(bytes) && is_fit(&*file, bytes, &header)? {
+            file.write_all_at(&header.encode(), 0)?;
             file.sync()?;
             disk.rename(spare, &log_name(number))?;
             disk.sync()?;
             return Ok(file);
         }
-        // From a time when files had another size.
         disk.remove(spare)?;
     }
+    let header = header.encode();
     create(disk, &header, number, bytes).inspect_err(|_| {
         // What was taken so far must not keep the disk full. If this fails as well, the next
         // attempt or the next start removes it.
         drop(disk.remove(UNREADY));
     })
+}
+
+/// Whether nothing in a file can pass for a record under a new header.
+///
+/// In one store a file gets greater numbers each time: if its last use had a smaller one than the
+/// new, so had all before. One that was prepared and not needed then may have been begun, or have
+/// lost its place to another since: every place in it is looked at.
+fn is_fit(file: &dyn File, bytes: usize, new: &Header) -> io::Result<bool> {
+    let mut start = [0; header::SIZE];
+    file.read_exact_at(&mut start, 0)?;
+    let Ok(old) = Header::any_log(&start) else { return Ok(false) };
+    if old.store != new.store {
+        return Ok(false);
+    }
+    if old.number < new.number {
+        return Ok(true);
+    }
+    let mut content = vec![0; bytes];
+    file.read_exact_at(&mut content, 0)?;
+    Ok(record::all(&content, header::SIZE, new.seed()).next().is_none())
 }
 
 /// Makes a log file that begins with these bytes and is zero otherwise. It replaces one that has
@@ -90,4 +111,60 @@ pub(crate) fn create(
     disk.rename(UNREADY, &log_name(number))?;
     disk.sync()?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::simulated::Simulated;
+    use crate::record::{Operation, Record};
+
+    const BYTES: usize = 4608;
+
+    /// A spare whose last use had this header, with a record of it and perhaps of another.
+    fn spare(disk: &Simulated, last: &Header, records_of: &[Header]) {
+        let mut bytes = last.encode().to_vec();
+        for header in records_of {
+            Record::mark(Operation::Mark, 9, 9, 0).encode(header.seed(), &mut bytes);
+        }
+        bytes.resize(BYTES, 0);
+        disk.create("spare-x").unwrap().write_all_at(&bytes, 0).unwrap();
+    }
+
+    #[test]
+    fn a_spare_is_used_only_if_nothing_in_it_can_be_believed() {
+        let old = Header::log(7, 3);
+        let new = Header::log(7, 5);
+        let table = [
+            ("an earlier file of this store", old, vec![old], true),
+            ("one of an earlier format", old.in_format(1), vec![old.in_format(1)], true),
+            ("one that was prepared and not begun", new, vec![old], true),
+            ("one that was begun", new, vec![old, new], false),
+            ("a later one that was not begun", Header::log(7, 6), vec![old], true),
+            ("a later one that was this one before", Header::log(7, 6), vec![new], false),
+            ("another store's", Header::log(8, 3), vec![new], false),
+            ("nobody's", Header::checkpoint(7, 3), vec![new], false),
+        ];
+        for (why, last, records_of, used) in table {
+            let disk = Simulated::default();
+            spare(&disk, &last, &records_of);
+            let file = prepare(&disk, Some("spare-x"), 5, 7, BYTES).unwrap();
+            assert_eq!(disk.list().unwrap(), [log_name(5)], "{why}");
+            let content = disk.content(&log_name(5));
+            assert_eq!((content.len(), file.len().unwrap()), (BYTES, at(BYTES)), "{why}");
+            assert_eq!(Header::any_log(&content), Ok(new), "{why}");
+            let erased = content[header::SIZE..].iter().all(|byte| *byte == 0);
+            assert_eq!(erased, !used, "{why}");
+            assert_eq!(record::all(&content, 0, new.seed()).count(), 0, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_spare_of_another_size_is_removed() {
+        let disk = Simulated::default();
+        spare(&disk, &Header::log(7, 3), &[]);
+        drop(prepare(&disk, Some("spare-x"), 5, 7, 2 * BYTES).unwrap());
+        assert_eq!(disk.list().unwrap(), [log_name(5)]);
+        assert_eq!(disk.content(&log_name(5)).len(), 2 * BYTES);
+    }
 }

@@ -36,10 +36,10 @@ impl Repair<'_> {
         let resumed = Revision::new(damage.newest.get().max(kept.get()).saturating_add(JUMP));
         // A log that ends before the checkpoint does has nothing to add to it.
         let end = self.read.end.filter(|_| self.read.reached == Some(kept.get()));
-        let sound = end.map_or(0, |end| end.number);
         let names = self.disk.list()?;
         let numbers = names.iter().filter_map(|name| segment::log_number(name));
-        let given_up: Vec<_> = numbers.filter(|number| *number > sound).collect();
+        let is_sound = |number: &u64| end.is_some_and(|end| *number <= end.number);
+        let given_up: Vec<_> = numbers.filter(|number| !is_sound(number)).collect();
         let mut aside = Vec::new();
         if let Some(end) = end {
             aside.extend(self.copy(end.number, end.offset, resumed)?);
@@ -67,6 +67,20 @@ impl Repair<'_> {
         self.disk.sync()?;
         let active = Active { file, number, offset: start.len() };
         Ok((active, Repaired { damage, aside, resumed }))
+    }
+
+    /// Moves files aside that hold nothing of the log, and returns where to.
+    ///
+    /// Only once the new log is there, which says that something was lost.
+    pub(super) fn keep(&self, names: &[String], resumed: Revision) -> io::Result<Vec<PathBuf>> {
+        let mut aside = Vec::new();
+        for name in names {
+            let to = format!("damaged-{resumed}-{name}");
+            self.disk.rename(name, &to)?;
+            aside.push(self.disk.path(&to));
+        }
+        self.disk.sync()?;
+        Ok(aside)
     }
 
     /// Copies the rest of a file, and returns where to.

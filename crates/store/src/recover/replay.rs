@@ -4,8 +4,9 @@ use std::io;
 
 use bytes::Bytes;
 
+use crate::checkpoint;
 use crate::disk::Disk;
-use crate::error::{Damage, OpenError};
+use crate::error::{Damage, Flaw, OpenError};
 use crate::header::{self, Header, Unreadable};
 use crate::log::{at, segment};
 use crate::record::{self, Found, Operation, Record};
@@ -17,10 +18,13 @@ use crate::{EventKind, Revision};
 pub(super) struct Replay<'a, X, Y> {
     disk: &'a dyn Disk,
     working: &'a mut Working<X, Y>,
+    checkpoint: Option<Revision>,
     /// What the checkpoint holds; changes up to it are read but not made again.
     covered: u64,
     /// The revision the log has been followed up to.
     last: Option<u64>,
+    /// The first file, if it goes on from something that is not there.
+    detached: Option<u64>,
     /// Whole records found where they do not follow.
     stray: Stray,
     read: Read,
@@ -55,6 +59,9 @@ pub(super) struct End {
     begun: bool,
 }
 
+/// A file, and what is wrong with it.
+type Wrong = (String, Flaw);
+
 #[derive(Default)]
 struct Stray {
     changes: u64,
@@ -73,30 +80,115 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         let (used, unused, torn) = (Vec::new(), Vec::new(), Vec::new());
         let read =
             Read { store, changes: 0, used, unused, torn, end: None, cut: None, reached: None };
-        let (last, stray) = (None, Stray::default());
+        let (last, detached, stray) = (None, None, Stray::default());
         // Without a checkpoint the log must begin where every store does.
         let covered = checkpoint.unwrap_or(Revision::EMPTY).get();
-        Self { disk, working, covered, last, stray, read }
+        Self { disk, working, checkpoint, covered, last, detached, stray, read }
     }
 
     /// Reads the files with these numbers and makes their changes. Returns the damage, if any, that
     /// lies between what could be read and what had been safely written.
-    pub(super) fn run(&mut self, numbers: &[u64]) -> Result<Option<Damage>, OpenError> {
+    pub(super) fn run(
+        &mut self,
+        numbers: &[u64],
+        spares: &[String],
+    ) -> Result<Option<Damage>, OpenError> {
         let mut broken = None;
-        let mut before = None;
+        let mut before: Option<u64> = None;
         // One for all files: getting fresh memory for each takes longer than reading it.
         let mut bytes = Vec::new();
         for number in numbers {
-            let gap = before.is_some_and(|before| before + 1 != *number);
+            let next = before.map_or(*number, |before| before + 1);
             before = Some(*number);
-            if !self.segment(*number, gap || broken.is_some(), &mut bytes)? && broken.is_none() {
-                broken = Some((*number, 0));
+            if next != *number && broken.is_none() {
+                broken = Some((segment::log_name(next), Flaw::Missing));
             }
-            if gap && broken.is_none() {
-                broken = Some((number.saturating_sub(1), 0));
+            if !self.segment(*number, broken.is_some(), &mut bytes)? && broken.is_none() {
+                broken = Some((segment::log_name(*number), Flaw::DamagedAt(0)));
             }
         }
-        Ok(self.damage(broken, numbers))
+        let lost = self.stray.durable > self.last.unwrap_or(0);
+        let left = self.left_behind(spares, &mut bytes)?;
+        let first = numbers.first().copied();
+        let wrong = match broken {
+            None if lost => self.cut_off(first),
+            None => self.missing(first, left),
+            Some(_) => broken,
+        };
+        Ok(wrong.map(|(name, flaw)| self.damage(&name, flaw)))
+    }
+
+    /// Where the log stops although later records are there.
+    fn cut_off(&self, first: Option<u64>) -> Option<Wrong> {
+        let (number, flaw) = match (self.read.end, self.detached) {
+            (Some(end), _) => (end.number, Flaw::DamagedAt(at(end.offset))),
+            (None, Some(number)) => (number, Flaw::NothingBefore),
+            (None, None) => (first?, Flaw::DamagedAt(at(header::SIZE))),
+        };
+        Some((segment::log_name(number), flaw))
+    }
+
+    /// What is known not to be there, by what is.
+    fn missing(&self, first: Option<u64>, left: Option<String>) -> Option<Wrong> {
+        match (self.checkpoint, self.read.end) {
+            // The log was there before the checkpoint was, and up to it.
+            (Some(revision), _) if self.last.is_some_and(|last| last >= revision.get()) => None,
+            (Some(_), Some(end)) if end.begun => self.cut_off(first),
+            (Some(_), Some(end)) => Some((segment::log_name(end.number), Flaw::NothingAfter)),
+            (Some(revision), None) => Some((checkpoint::name(revision), Flaw::NothingAfter)),
+            (None, Some(_)) => None,
+            // The first file exists before anything is written to it, a later one after it.
+            (None, None) => match first.filter(|number| *number > 1) {
+                Some(number) => Some((segment::log_name(number), Flaw::NothingBefore)),
+                None => left.map(|name| (name, Flaw::Alone)),
+            },
+        }
+    }
+
+    /// The first spare that tells of a log, if there is nothing that a store could go on from.
+    fn left_behind(
+        &mut self,
+        spares: &[String],
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<String>, OpenError> {
+        if self.checkpoint.is_some() || self.read.end.is_some() {
+            return Ok(None);
+        }
+        let mut left = None;
+        for name in spares {
+            self.load(name, bytes)?;
+            let Some(header) = self.header(name, Header::any_log(bytes))? else { continue };
+            let found = self.search(bytes, header::SIZE, header.seed());
+            // The first file may have become a spare before anything was written to it.
+            if (found > 0 || header.number > 1) && left.is_none() {
+                left = Some(name.clone());
+            }
+        }
+        Ok(left)
+    }
+
+    /// The header that was read from a file, or nothing if it is damaged.
+    fn header(
+        &self,
+        name: &str,
+        read: Result<Header, Unreadable>,
+    ) -> Result<Option<Header>, OpenError> {
+        match read {
+            Ok(header) => Ok(Some(header)),
+            Err(Unreadable::Damaged) => Ok(None),
+            Err(Unreadable::Newer(found)) => {
+                let (path, supported) = (self.disk.path(name), header::FORMAT);
+                Err(OpenError::NewerFormat { path, found, supported })
+            }
+        }
+    }
+
+    fn load(&self, name: &str, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
+        let failed = |source| OpenError::Io { path: self.disk.path(name), source };
+        let file = self.disk.open(name).map_err(failed)?;
+        let len = file.len().map_err(failed)?;
+        bytes.resize(usize::try_from(len).map_err(io::Error::other).map_err(failed)?, 0);
+        file.read_exact_at(bytes, 0).map_err(failed)
     }
 
     pub(super) fn finish(mut self) -> Read {
@@ -119,29 +211,27 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         bytes: &mut Vec<u8>,
     ) -> Result<bool, OpenError> {
         let name = segment::log_name(number);
-        let path = self.disk.path(&name);
-        let failed = |source| OpenError::Io { path: path.clone(), source };
-        let file = self.disk.open(&name).map_err(failed)?;
-        let len = file.len().map_err(failed)?;
-        bytes.resize(usize::try_from(len).map_err(io::Error::other).map_err(failed)?, 0);
-        file.read_exact_at(bytes, 0).map_err(failed)?;
-        let header = match Header::log(0, number).decode(bytes) {
-            Ok(header) => Some(header),
-            Err(Unreadable::Damaged) => None,
-            Err(Unreadable::Newer(found)) => {
-                return Err(OpenError::NewerFormat { path, found, supported: header::FORMAT });
-            }
-        };
+        self.load(&name, bytes)?;
+        let header = self.header(&name, Header::log(0, number).decode(bytes))?;
         let known = self.read.store;
         let header = header.filter(|header| known.is_none_or(|store| store == header.store));
         let Some(header) = header else {
             if let Some(store) = known {
-                self.search(bytes, header::SIZE, Header::log(store, number).seed());
+                for format in 1..=header::FORMAT {
+                    let seed = Header::log(store, number).in_format(format).seed();
+                    self.search(bytes, header::SIZE, seed);
+                }
             }
             return Ok(false);
         };
         self.read.store = Some(header.store);
+        let first = self.last.is_none();
         let end = if broken { None } else { self.follow(bytes, header.seed(), number) };
+        if end.is_none() && first && self.detached.is_none() {
+            let start = bytes.get(header::SIZE..).unwrap_or_default();
+            let whole = matches!(Record::decode(start, header.seed()), Found::Record(..));
+            self.detached = whole.then_some(number);
+        }
         if end.is_some() {
             // The log goes on here: what was left in the file before is of no account.
             self.stray = Stray::default();
@@ -150,7 +240,8 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         let found = self.search(bytes, rest, header.seed());
         match end {
             Some(mut end) => {
-                end.sealed &= found == 0;
+                // Records of this format cannot go on in a file of an earlier one.
+                end.sealed &= found == 0 && header.format == header::FORMAT;
                 self.read.used.push(number);
                 self.read.end = Some(end);
             }
@@ -192,16 +283,16 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
 
     /// Whether a record is the one that comes next.
     fn follows(&self, record: &Record<'_>) -> bool {
+        let is_covered = (Revision::EMPTY.get()..=self.covered).contains(&record.revision);
+        let forward = record.revision > record.created;
         match (record.operation, self.last) {
             (Operation::Put | Operation::Delete, Some(last)) => {
                 last.checked_add(1) == Some(record.revision)
             }
             (Operation::Mark, Some(last)) => record.revision == last,
-            (Operation::Mark, None) => record.revision <= self.covered,
-            (Operation::Skip, Some(last)) => record.created == last,
-            (Operation::Skip, None) => {
-                record.created == self.covered || record.revision <= self.covered
-            }
+            (Operation::Mark, None) => is_covered,
+            (Operation::Skip, Some(last)) => forward && record.created == last,
+            (Operation::Skip, None) => forward && (record.created == self.covered || is_covered),
             (Operation::Put | Operation::Delete, None)
             | (Operation::Entry | Operation::Floor | Operation::Footer, _) => false,
         }
@@ -228,37 +319,36 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
 
     /// Takes note of records after a place that are newer than what was read, and counts them.
     fn search(&mut self, bytes: &[u8], from: usize, seed: u32) -> usize {
-        let last = self.last.unwrap_or(0);
+        match self.last {
+            Some(last) => self.stray.take(record::search(bytes, from, seed, last)),
+            None => self.stray.take(record::all(bytes, from, seed)),
+        }
+    }
+
+    fn damage(&self, name: &str, flaw: Flaw) -> Damage {
+        let last_good = self.working.state.revision;
+        Damage {
+            path: self.disk.path(name),
+            flaw,
+            last_good,
+            later: self.stray.changes,
+            newest: last_good.max(Revision::new(self.stray.newest)),
+        }
+    }
+}
+
+impl Stray {
+    /// Takes note of records and counts them.
+    fn take<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) -> usize {
         let mut found = 0;
-        for record in record::search(bytes, from, seed, last) {
+        for record in records {
             let change = matches!(record.operation, Operation::Put | Operation::Delete);
-            self.stray.changes += u64::from(change);
-            self.stray.newest = self.stray.newest.max(record.revision);
-            self.stray.durable = self.stray.durable.max(record.durable);
+            self.changes += u64::from(change);
+            self.newest = self.newest.max(record.revision);
+            self.durable = self.durable.max(record.durable);
             found += 1;
         }
         found
-    }
-
-    /// Whether anything beyond what was read is known to have been on disk.
-    fn damage(&self, broken: Option<(u64, usize)>, numbers: &[u64]) -> Option<Damage> {
-        let last = self.last.unwrap_or(0);
-        let lost = self.stray.durable > last;
-        // A log that was never written to has not even said where it begins.
-        let short = last < self.covered && self.covered > Revision::EMPTY.get();
-        if broken.is_none() && !lost && !short {
-            return None;
-        }
-        let end = self.read.end.map(|end| (end.number, end.offset));
-        let first = numbers.first().map(|number| (*number, header::SIZE));
-        let (number, offset) = broken.or(end).or(first).unwrap_or_default();
-        Some(Damage {
-            path: self.disk.path(&segment::log_name(number)),
-            offset: at(offset),
-            last_good: self.working.state.revision,
-            later: self.stray.changes,
-            newest: Revision::new(self.stray.newest.max(self.working.state.revision.get())),
-        })
     }
 }
 

@@ -4,7 +4,9 @@ use super::*;
 use crate::checkpoint;
 use crate::disk::Disk;
 use crate::disk::simulated::Fault;
-use crate::log::segment::{log_name, spare_name};
+use crate::header::Header;
+use crate::log::segment::log_name;
+use crate::record::{Operation, Record};
 
 /// What anyone can see of a store.
 type Picture = (u64, Vec<Seen>, Vec<(String, String, u64)>);
@@ -44,7 +46,8 @@ fn flip_everywhere(disk: &Simulated, name: &str, options: &Options, before: &Pic
                 assert_eq!(picture(&store), *before, "byte {byte} of {name}: {recovery:?}");
             }
             Err(OpenError::Damaged(damage)) => {
-                assert!(damage.last_good.get() < before.0 || damage.offset == 0, "{damage}");
+                let whole = damage.flaw == Flaw::DamagedAt(0);
+                assert!(damage.last_good.get() < before.0 || whole, "{damage}");
                 noticed += 1;
             }
             Err(OpenError::DamagedCheckpoint { .. } | OpenError::NewerFormat { .. }) => {
@@ -89,7 +92,8 @@ fn damage_says_where_it_is_and_what_can_be_kept() {
     let error = open(&disk, &options).unwrap_err();
     let OpenError::Damaged(damage) = &error else { panic!("{error}") };
     assert_eq!(damage.path, disk.path(&log_name(1)));
-    assert!(damage.offset <= 2000 && damage.offset > 1700, "{damage}");
+    let Flaw::DamagedAt(offset) = damage.flaw else { panic!("{damage}") };
+    assert!(offset <= 2000 && offset > 1700, "{damage}");
     assert_eq!(damage.last_good.get() + 1 + damage.later, before.0, "all but the damaged one");
     assert_eq!(damage.newest.get(), before.0);
     let text = error.to_string();
@@ -183,24 +187,46 @@ fn a_missing_file_is_noticed() {
     assert!(open(&disk, &options).is_ok());
 }
 
-/// Whoever removes log and checkpoint has an empty store, and one that goes on working.
+/// No store makes such a file, but somebody did.
 #[test]
-fn nothing_of_a_store_that_is_gone_is_used_again() {
-    let options = without_checkpoints();
-    let (disk, _) = filled(&options, 60);
-    disk.rename(&log_name(1), &spare_name(1)).unwrap();
-    let names = disk.list().unwrap();
-    for name in names.iter().filter(|name| !name.starts_with("spare-")) {
-        disk.remove(name).unwrap();
-    }
-    let (store, _) = open(&disk, &options).unwrap();
-    assert!(store.space("s").is_empty());
-    let names = disk.list().unwrap();
-    assert!(!names.iter().any(|name| name.starts_with("spare-")), "{names:?}");
-    runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
+fn a_repair_leaves_no_damage_behind_before_the_first_file() {
+    let disk = Simulated::default();
+    disk.create(&log_name(0)).unwrap().write_all_at(b"not a header", 0).unwrap();
+    let mut options = without_checkpoints();
+    let error = open(&disk, &options).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged(_)), "{error}");
+    options.damage = OnDamage::Repair;
+    let (store, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.repaired.unwrap().aside.len(), 1);
     store.close().unwrap();
-    let (store, _) = open(&disk, &options).unwrap();
-    assert_eq!(store.space("s").len(), 1);
+    let (_, recovery) = open(&disk, &options).unwrap();
+    assert_eq!(recovery.repaired, None);
+}
+
+/// Their checksums are right, but they lead to where no store has ever been.
+#[test]
+fn records_that_lead_nowhere_are_not_followed() {
+    let mark = |operation, revision, created| Record::mark(operation, revision, 1, created);
+    let table = [
+        ("before the first revision", mark(Operation::Mark, 0, 0)),
+        ("skips to before the first revision", mark(Operation::Skip, 0, 0)),
+        ("skips back", mark(Operation::Skip, 0, 1)),
+        ("skips to where it is", mark(Operation::Skip, 1, 1)),
+    ];
+    for (why, record) in table {
+        let disk = Simulated::default();
+        let header = Header::log(7, 1);
+        let mut bytes = header.encode().to_vec();
+        record.encode(header.seed(), &mut bytes);
+        bytes.resize(4608, 0);
+        disk.create(&log_name(1)).unwrap().write_all_at(&bytes, 0).unwrap();
+        let options = Options { damage: OnDamage::Repair, ..without_checkpoints() };
+        let (store, _) = open(&disk, &options).unwrap();
+        let revision = runtime().block_on(store.commit(put("s", "a", "1"))).unwrap().revision;
+        store.close().unwrap();
+        let (store, recovery) = open(&disk, &options).unwrap();
+        assert_eq!((recovery.repaired, store.revision()), (None, revision), "{why}");
+    }
 }
 
 #[test]
@@ -234,7 +260,7 @@ fn a_newer_format_is_named() {
     disk.overwrite(&log_name(1), 8, &7_u32.to_le_bytes());
     let error = open(&disk, &without_checkpoints()).unwrap_err();
     let expected =
-        "/simulated/log-00000000000000000001 has format 7, and this version reads up to 1";
+        "/simulated/log-00000000000000000001 has format 7, and this version reads up to 2";
     assert_eq!(error.to_string(), expected);
 }
 

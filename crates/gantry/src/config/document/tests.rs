@@ -125,9 +125,9 @@ leaderElection:
     assert_eq!(
         errors(text),
         [
-            "f:2:8: clientConnection.qps: found \"fast\", expected a number, without quotes",
-            "f:4:16: mcad.backoffTime: found -3, expected a whole number from 0 to 2147483647, without quotes",
-            "f:5:15: mcad.preemption: found \"true\", expected true or false",
+            "f:2:8: clientConnection.qps: found \"fast\", expected a number",
+            "f:4:16: mcad.backoffTime: found -3, expected a whole number from 0 to 2147483647",
+            "f:5:15: mcad.preemption: found \"true\", expected true or false, without quotes",
             "f:6:17: mcad.agentConfigs: found \"one\", expected a list of texts",
             "f:8:24: instascale.machineSetsStrategy: found \"steal\", expected reuse or duplicate",
             "f:9:9: health: found a single value, expected a map of keys",

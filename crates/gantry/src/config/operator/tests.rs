@@ -197,7 +197,7 @@ leaderElection: {leaseDuration: soon, renewDeadline: 20s}
     assert_eq!(
         errors(text),
         [
-            "f:1:39: mcad.backoffTime: found \"x\", expected a whole number from 0 to 2147483647, without quotes",
+            "f:1:39: mcad.backoffTime: found \"x\", expected a whole number from 0 to 2147483647",
             "f:5:33: leaderElection.leaseDuration: found \"soon\", expected a duration such as 15s, 1m30s or 0s",
             "f:4:1: controllers: there is no controller \"quue\"; did you mean queue?",
             "f:4:1: controllers: there is no controller \"other\"; there are queue, deployment",

@@ -156,10 +156,10 @@ struct Operator {
 }
 
 impl Operator {
-    fn start(kubeconfig: &Path, config: &str) -> Self {
+    fn start(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_gantry"))
-            .args(["operator", "--config-file", config, "--kubeconfig"])
-            .arg(kubeconfig)
+            .arg("operator")
+            .args(flags)
             .envs(ENVIRONMENT)
             .stderr(Stdio::piped())
             .spawn()
@@ -170,6 +170,10 @@ impl Operator {
             errors.lines().map_while(Result::ok).try_for_each(|it| send.send(it))
         });
         Self { child, lines }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// The next line of the log with this in it.
@@ -208,7 +212,12 @@ async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
                     metrics: {bindAddress: 'localhost:0'}\nextra: 1\nmcad: {odd: 1}\n";
         // One port that the system chooses is not shared: there would be no telling which.
         let (_folder, file) = super::file(&text.replace("localhost", "[::1]"));
-        let mut operator = Operator::start(&kubeconfig, &file);
+        let mut operator = Operator::start(&[
+            "--config-file",
+            &file,
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+        ]);
         let said = operator.line_with("extra: ignored: unknown key");
         assert!(said.starts_with('W'), "{said}");
         let (probes, metrics) = (operator.address(), operator.address());
@@ -231,12 +240,24 @@ async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
         assert!(page.contains("gantry_config_unknown_keys_total 2\n"), "{page}");
         assert!(page.contains("gantry_build_info"), "{page}");
 
-        let pid = Pid::from_child(&operator.child);
-        kill_process(pid, signal).unwrap();
+        operator.signal(signal);
         operator.line_with("stopping");
         let status = operator.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{signal:?}");
     }
+}
+
+/// A server that never says a word keeps nobody from stopping.
+#[test]
+fn an_operator_stops_when_told_before_it_knows_what_to_do() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let master = format!("--master=https://{}", silent.local_addr().unwrap());
+    let mut operator = Operator::start(&[&master]);
+    operator.line_with("starting the operator");
+    let (_connection, _) = silent.accept().unwrap();
+    operator.signal(Signal::TERM);
+    operator.line_with("told to stop before there was a configuration");
+    assert_eq!(operator.child.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -136,9 +136,10 @@ fn restarts_exceed(tally: &Tally<'_>, limit: i64) -> bool {
     restarts > 0 && restarts >= limit
 }
 
-/// Until when a job may run.
+/// Until when a job may run. The time before it rested does not count.
 pub(super) fn deadline(job: &Job) -> Option<Timestamp> {
-    let start = job.status.start_time.filter(|_| !job.spec.suspend)?;
+    let rests = job.spec.suspend || job.condition("Suspended").is_some();
+    let start = job.status.start_time.filter(|_| !rests)?;
     let seconds = job.spec.active_deadline_seconds?;
     start.checked_add(SignedDuration::from_secs(seconds)).ok()
 }

@@ -48,7 +48,6 @@ pub(super) fn next(
     let mut note = None;
     match ending {
         None if standing.goes_on => note = rest(job, &mut status, about, now),
-        None => {}
         Some(ending) if !ending.is_recorded => {
             let kind = ending.outcome.announced();
             set(&mut status, kind, Truth::True, &ending.reason, &ending.message, now);
@@ -67,7 +66,7 @@ pub(super) fn next(
                 },
             });
         }
-        Some(_) => {}
+        None | Some(_) => {}
     }
     (status, note)
 }

@@ -93,7 +93,12 @@ impl<'a> Numbers<'a> {
         let Some(limit) = job.spec.backoff_limit_per_index else { return numbers };
         let text = job.status.failed_indexes.as_deref().unwrap_or_default();
         let mut failed = Indexes::parse(text, end);
-        for (index, pod) in numbered.iter().filter(|(_, pod)| is_failed(job, pod)) {
+        // What is cut short by the end of the job says nothing about its number.
+        let ends = job.condition("FailureTarget").or_else(|| job.condition("SuccessCriteriaMet"));
+        let by_itself = |pod: &Pod| ends.is_none() || !pod.metadata.is_going();
+        let failures_of_own =
+            numbered.iter().filter(|(_, pod)| is_failed(job, pod) && by_itself(pod));
+        for (index, pod) in failures_of_own {
             let given_up = match verdict(job, pod) {
                 Verdict::FailsIndex => true,
                 Verdict::Ignored => false,

@@ -4,7 +4,14 @@ use super::sets::{DESIRED, MOST, Set, Sets};
 use crate::view::{Deployment, StrategyKind};
 
 /// Whether the deployment was given another size since its sets were last sized.
+///
+/// Where old pods must be gone before new ones come, several sets with pods are not sized but
+/// emptied, which a rollout does.
 pub(super) fn is_due(deployment: &Deployment, sets: &Sets<'_>) -> bool {
+    let active = sets.all().filter(|it| it.size > 0).count();
+    if deployment.spec.strategy.kind == StrategyKind::Recreate && active > 1 {
+        return false;
+    }
     let differs = |it: &Set<'_>| {
         let desired = number(it, DESIRED);
         it.size > 0 && desired.is_some_and(|desired| desired != deployment.spec.replicas)

@@ -1,0 +1,398 @@
+//! Runs controllers: caches, workers, the lease, and how they stop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_process::tasks::{Lost, OnLoss, Tasks};
+use gantry_reconcile::{Controller, Resource, Revision, World};
+use kube::Client;
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::audience::Audience;
+use crate::cache::{Filter, Reflector, Timing, Trouble};
+use crate::events;
+use crate::lease::{self, Permit};
+use crate::ledger::Ledger;
+use crate::meters::Meters;
+use crate::rate::{Limiter, Rate};
+use crate::retry::{self, Retries};
+use crate::wake_queue::Queue;
+use crate::writer::Writer;
+
+mod handle;
+mod pass;
+
+pub use handle::Handle;
+
+use pass::Desk;
+
+/// In whose name a controller acts.
+#[derive(Clone)]
+pub struct Actor {
+    /// How it reaches the server, and as whom.
+    pub client: Client,
+    /// Who owns the fields it writes, such as `kube-controller-manager`.
+    pub manager: String,
+    /// Who its events come from, such as `replicaset-controller`.
+    pub component: String,
+    /// The machine its events come from; empty where that says nothing.
+    pub host: String,
+}
+
+impl fmt::Debug for Actor {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Actor({} as {})", self.component, self.manager)
+    }
+}
+
+/// A controller and how it is run.
+#[derive(Clone)]
+pub struct Seat {
+    /// The controller.
+    pub controller: Arc<dyn Controller>,
+    /// In whose name it acts.
+    pub actor: Arc<Actor>,
+    /// How many keys are planned at once; at least one.
+    pub workers: usize,
+}
+
+impl Seat {
+    /// A controller with as many workers as most do well with.
+    #[must_use]
+    pub fn new(controller: Arc<dyn Controller>, actor: Arc<Actor>) -> Self {
+        Self { controller, actor, workers: 4 }
+    }
+
+    /// Plans one key at a time: for decisions about things that keys share.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.workers = 1;
+        self
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Seat({}, {} workers)", self.controller.name(), self.workers)
+    }
+}
+
+/// How the shell runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which objects of a kind are cached; kinds that are not named are cached whole.
+    pub filters: BTreeMap<Resource, Filter>,
+    /// Kinds that no server has: their shelves are filled by the caller, through [`Handle::make`].
+    pub facts: BTreeSet<Resource>,
+    /// How long lists and watches may take.
+    pub timing: Timing,
+    /// How fast the process may ask; absent for no limit.
+    pub rate: Option<Rate>,
+    /// How long one write may take.
+    pub write_limit: Duration,
+    /// How many writes of one controller may be under way.
+    pub in_flight: usize,
+    /// After how many refusals the rest of a plan is left for the next pass.
+    pub refusals: usize,
+    /// How long writes that are under way may take to end when the shell stops.
+    pub grace: Duration,
+    /// What to compete for before anything is written; absent where nobody competes.
+    pub lease: Option<lease::Settings>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            filters: BTreeMap::new(),
+            facts: BTreeSet::new(),
+            timing: Timing::default(),
+            rate: None,
+            write_limit: Duration::from_secs(30),
+            in_flight: 16,
+            refusals: 8,
+            grace: Duration::from_secs(10),
+            lease: None,
+        }
+    }
+}
+
+/// Why the shell ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ShellError {
+    /// Two controllers look at one kind through different views, and there is one cache per kind.
+    #[error("cannot cache {resource} through two views")]
+    TwoViews {
+        /// The kind.
+        resource: Box<Resource>,
+    },
+    /// Two controllers have the same name.
+    #[error("cannot run two controllers named {name}")]
+    TwoNames {
+        /// The name.
+        name: &'static str,
+    },
+    /// The times of the lease make no election.
+    #[error("cannot compete for a lease")]
+    Timing(#[from] lease::TimingError),
+    /// A task that cannot be spared was lost; the lease among them.
+    #[error("lost a part of the shell")]
+    Lost(#[from] Lost),
+    /// Writes were still under way when the time to stop was up.
+    #[error("writes were still under way {grace:?} after they were told to end")]
+    Unfinished {
+        /// The time they had.
+        grace: Duration,
+    },
+}
+
+/// Controllers, ready to run.
+pub struct Shell {
+    reader: Client,
+    clock: Clock,
+    jitter: fastrand::Rng,
+    options: Options,
+    meters: Meters,
+    resources: BTreeSet<Resource>,
+    desks: Vec<Arc<Desk>>,
+    limiter: Arc<Limiter>,
+    permit: Permit,
+    grant: Option<lease::Grant>,
+    scribe: events::Scribe,
+    handle: Handle,
+}
+
+impl Shell {
+    /// Puts controllers together. Their caches are filled through `reader`.
+    ///
+    /// # Errors
+    /// [`ShellError::TwoViews`], [`ShellError::TwoNames`] and [`ShellError::Timing`]: mistakes in the
+    /// wiring and in the settings.
+    pub fn new(
+        clock: Clock,
+        mut jitter: fastrand::Rng,
+        reader: Client,
+        seats: Vec<Seat>,
+        options: Options,
+        meters: Meters,
+    ) -> Result<Self, ShellError> {
+        let world = Arc::new(shelves(&seats)?);
+        for resource in &options.facts {
+            if let Some(shelf) = world.find(resource) {
+                // Nothing is known yet, and nobody is waited for.
+                let _ = shelf.replace(&[], Revision::default());
+            }
+        }
+        let queues: Vec<_> = seats.iter().map(|_| Arc::new(Queue::new(clock.clone()))).collect();
+        let members =
+            seats.iter().map(|seat| Arc::clone(&seat.controller)).zip(queues.iter().cloned());
+        let audience = Arc::new(Audience::new(world, members, meters.clone()));
+        let limiter = Arc::new(Limiter::new(clock.clone(), options.rate));
+        let (grant, permit) = match &options.lease {
+            None => (None, Permit::always(clock.clone())),
+            Some(settings) => {
+                settings.timing.checked()?;
+                let (grant, permit) = Permit::on_grant(clock.clone());
+                (Some(grant), permit)
+            }
+        };
+        let writer = Writer {
+            clock: clock.clone(),
+            limiter: Arc::clone(&limiter),
+            permit: permit.clone(),
+            limit: options.write_limit,
+        };
+        let (recorder, scribe) = events::recorder(writer.clone(), jitter.fork(), meters.clone());
+        let ledger = Ledger::default();
+        let desk = |(seat, queue): (Seat, &Arc<Queue>)| {
+            Arc::new(Desk {
+                retries: Mutex::new(Retries::new(retry::between(retry::KEY), jitter.fork())),
+                lanes: options.in_flight.max(1),
+                in_flight: Semaphore::new(options.in_flight.max(1)),
+                seat,
+                queue: Arc::clone(queue),
+                writer: writer.clone(),
+                audience: Arc::clone(&audience),
+                recorder: recorder.clone(),
+                ledger: ledger.clone(),
+                meters: meters.clone(),
+                clock: clock.clone(),
+                refusals: options.refusals.max(1),
+            })
+        };
+        let desks: Vec<_> = seats.into_iter().zip(&queues).map(desk).collect();
+        let all = audience.world().shelves().map(|shelf| shelf.resource());
+        let resources: BTreeSet<_> = all.filter(|it| !options.facts.contains(it)).collect();
+        let troubles = resources.iter().map(|it| (it.clone(), Trouble::default())).collect();
+        let handle = Handle::new(audience, ledger, permit.clone(), &desks, troubles);
+        Ok(Self {
+            reader,
+            clock,
+            jitter,
+            options,
+            meters,
+            resources,
+            desks,
+            limiter,
+            permit,
+            grant,
+            scribe,
+            handle,
+        })
+    }
+
+    /// A way to look at the shell, and to tell it things, while it runs.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Runs until the tasks' token is cancelled, or until something is lost that cannot be spared.
+    ///
+    /// When told to stop it takes no more keys, waits for the writes that are under way, and gives the
+    /// lease back, so that the next one can begin at once. Where that took too long, or the lease was
+    /// lost, it is not given back: it ends by itself, after every write that may still arrive.
+    ///
+    /// # Errors
+    /// [`ShellError::Lost`], for the lease as for any other task, and [`ShellError::Unfinished`].
+    pub async fn run(mut self, mut tasks: Tasks) -> Result<(), ShellError> {
+        let stop = tasks.token().clone();
+        let mut caches = tasks.child();
+        let mut workers = tasks.child();
+        let (mut keeper, mut scribe) = (tasks.child(), tasks.child());
+        self.start_caches(&mut caches);
+        let (leave, left) = oneshot::channel();
+        if let (Some(settings), Some(grant)) = (self.options.lease.take(), self.grant.take()) {
+            let keeper_of = lease::Keeper::new(
+                settings,
+                self.clock.clone(),
+                grant,
+                self.meters.clone(),
+                self.jitter.fork(),
+            );
+            // It goes on after it is told to stop: the lease is kept while writes are under way.
+            keeper.spawn("lease", OnLoss::EndOwner, move |_| keeper_of.run(left));
+        }
+        // Likewise: the last events are told after the last write.
+        let hush = CancellationToken::new();
+        let (pen, hushed) = (self.scribe, hush.clone());
+        scribe.spawn("events", OnLoss::EndOwner, move |_| pen.run(hushed));
+        let outcome = {
+            let work = start(&self.handle, &self.permit, &self.desks, &mut workers);
+            tokio::select! {
+                biased;
+                // Each may be dropped: joining forgets nothing, and what was started is joined below.
+                lost = ended(&mut caches) => lost,
+                lost = ended(&mut keeper) => lost,
+                lost = ended(&mut scribe) => lost,
+                lost = work => lost,
+                () = stop.cancelled() => Ok(()),
+            }
+        };
+        for tasks in [&caches, &workers, &keeper, &scribe] {
+            tasks.token().cancel();
+        }
+        let grace = self.options.grace;
+        let finished = self.clock.timeout(grace, ended(&mut workers)).await;
+        let finished = finished.unwrap_or(Err(ShellError::Unfinished { grace }));
+        // What is still under way is given up here.
+        drop(workers);
+        hush.cancel();
+        let told = self.clock.timeout(LAST_EVENTS, ended(&mut scribe)).await;
+        if told.is_err() {
+            tracing::warn!("stopped before all events were written");
+        }
+        let clean = outcome.is_ok() && finished.is_ok();
+        let how = if clean { lease::Leave::Release } else { lease::Leave::Abandon };
+        // Nobody listens where there is no lease, or where it was lost.
+        let _ = leave.send(how);
+        let released = ended(&mut keeper).await;
+        let _ = ended(&mut caches).await;
+        outcome.and(finished).and(released)
+    }
+
+    fn start_caches(&mut self, caches: &mut Tasks) {
+        for resource in &self.resources {
+            let reflector = Reflector {
+                client: self.reader.clone(),
+                resource: resource.clone(),
+                filter: self.options.filters.get(resource).cloned().unwrap_or_default(),
+                audience: Arc::clone(self.handle.audience()),
+                limiter: Arc::clone(&self.limiter),
+                clock: self.clock.clone(),
+                timing: self.options.timing,
+                meters: self.meters.clone(),
+                backoff: retry::between(retry::CONNECTION),
+                trouble: self.handle.trouble(resource),
+            };
+            let jitter = self.jitter.fork();
+            let name = format!("cache {resource}");
+            caches.spawn(name, OnLoss::EndOwner, move |stop| reflector.run(jitter, stop));
+        }
+    }
+}
+
+/// How long the last events may take.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
+
+/// Starts the workers when the caches are filled and the lease is held, and waits for their end.
+async fn start(
+    handle: &Handle,
+    permit: &Permit,
+    desks: &[Arc<Desk>],
+    workers: &mut Tasks,
+) -> Result<(), ShellError> {
+    handle.filled().await;
+    // From here on everybody is told of everything, beginning with all there is.
+    handle.audience().open();
+    if permit.granted().await.is_err() {
+        // The keeper of the lease is gone; whoever joins it knows why.
+        return std::future::pending().await;
+    }
+    for desk in desks {
+        for worker in 0..desk.seat.workers.max(1) {
+            let name = format!("{} {worker}", desk.seat.controller.name());
+            let desk = Arc::clone(desk);
+            workers.spawn(name, OnLoss::EndOwner, move |stop| desk.work(stop));
+        }
+    }
+    ended(workers).await
+}
+
+/// Waits until all tasks have ended; forever where there are none.
+async fn ended(tasks: &mut Tasks) -> Result<(), ShellError> {
+    if tasks.is_empty() && !tasks.token().is_cancelled() {
+        return std::future::pending().await;
+    }
+    Ok(tasks.join().await?)
+}
+
+/// A shelf for each kind somebody looks at.
+fn shelves(seats: &[Seat]) -> Result<World, ShellError> {
+    let mut names = BTreeSet::new();
+    let kinds: Vec<_> = seats.iter().flat_map(|seat| seat.controller.kinds()).collect();
+    let world = World::new(kinds.iter().cloned());
+    for seat in seats {
+        let name = seat.controller.name();
+        if !names.insert(name) {
+            return Err(ShellError::TwoNames { name });
+        }
+    }
+    for kind in kinds {
+        let view =
+            |world: &World| world.find(kind.resource()).map(|shelf| shelf.as_any().type_id());
+        if view(&world) != view(&World::new([kind.clone()])) {
+            return Err(ShellError::TwoViews { resource: Box::new(kind.resource().clone()) });
+        }
+    }
+    Ok(world)
+}
+
+impl fmt::Debug for Shell {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Shell").field("seats", &self.desks.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,195 @@
+//! One pass: plan a key, carry the plan out, take note of what became of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use gantry_process::clock::{Clock, Moment};
+use gantry_process::tasks::TaskError;
+use gantry_reconcile::{Key, Outcome, Plan, Step, Write};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::Seat;
+use crate::audience::Audience;
+use crate::events::Recorder;
+use crate::ledger::Ledger;
+use crate::meters::{Meters, Passed};
+use crate::retry::Retries;
+use crate::wake_queue::Queue;
+use crate::writer::{Answer, Writer};
+
+/// Where one controller's workers find everything they need.
+pub(super) struct Desk {
+    pub(super) seat: Seat,
+    pub(super) queue: Arc<Queue>,
+    pub(super) retries: Mutex<Retries<Key>>,
+    /// How many writes of this controller may be under way, and who holds a place among them.
+    pub(super) lanes: usize,
+    pub(super) in_flight: Semaphore,
+    pub(super) writer: Writer,
+    pub(super) audience: Arc<Audience>,
+    pub(super) recorder: Recorder,
+    pub(super) ledger: Ledger,
+    pub(super) meters: Meters,
+    pub(super) clock: Clock,
+    pub(super) refusals: usize,
+}
+
+/// What became of the writes of one plan.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    /// Writes that did not take, or of which nobody knows.
+    failed: usize,
+    /// Those of them that somebody said no to, or nothing.
+    refused: usize,
+    /// The longest wait the server asked for.
+    wait: Option<Duration>,
+}
+
+impl Tally {
+    fn add(&mut self, write: &Write, answer: &Answer) {
+        let (failed, refused) = match &answer.outcome {
+            Outcome::Done(_) => (false, false),
+            // What was to go is gone.
+            Outcome::Absent => (!matches!(write, Write::Delete { .. }), false),
+            Outcome::Stale(_) => (true, false),
+            Outcome::Refused(_) | Outcome::Unanswered(_) => (true, true),
+        };
+        self.failed += usize::from(failed);
+        self.refused += usize::from(refused);
+        self.wait = self.wait.max(answer.wait);
+    }
+}
+
+impl Desk {
+    /// Plans one key after the other until told to stop. A pass that has begun is finished, but no
+    /// write is begun after that.
+    pub(super) async fn work(self: Arc<Self>, stop: CancellationToken) -> Result<(), TaskError> {
+        let controller = self.seat.controller.name();
+        loop {
+            let key = tokio::select! {
+                biased;
+                // Either may be dropped: waiting takes nothing from the queue.
+                () = stop.cancelled() => return Ok(()),
+                key = self.queue.next() => key,
+            };
+            let began = self.clock.moment();
+            let span = tracing::info_span!("pass", controller, key = %key);
+            let (how, next) = self.pass(&key, &stop).instrument(span).await;
+            self.queue.done(&key, next);
+            self.meters.passed(controller, how, self.clock.moment() - began);
+            self.meters.waiting(controller, self.queue.ready());
+        }
+    }
+
+    /// Plans a key and carries the plan out. Says when it wants another turn.
+    async fn pass(&self, key: &Key, stop: &CancellationToken) -> (Passed, Option<Moment>) {
+        let controller = &self.seat.controller;
+        let now = self.clock.now();
+        let plan = AssertUnwindSafe(|| controller.plan(self.audience.world(), key, now));
+        let Ok(plan) = catch_unwind(plan) else {
+            self.meters.panicked(controller.name());
+            let wait = self.retries().failed(key);
+            tracing::error!(wait = ?wait, "controller panicked on a key, it will be tried again");
+            return (Passed::Panicked, Some(self.clock.moment() + wait));
+        };
+        let Plan { steps, notes, held, look_again } = plan;
+        let by = self.ledger.put(controller.name(), key, held);
+        self.meters.held(controller.name(), by);
+        for note in notes {
+            self.recorder.tell(&self.seat.actor, note);
+        }
+        let planned = steps.len();
+        let tally = self.carry_out(steps, stop).await;
+        if planned > 0 {
+            tracing::debug!(writes = planned, failed = tally.failed, "plan carried out");
+        }
+        let (how, wait) = if tally.failed == 0 {
+            self.retries().succeeded(key);
+            (Passed::Done, look_again)
+        } else {
+            let wait = self.retries().failed(key);
+            // What is due by the clock stays due, unless the server asked for a pause.
+            let wait = look_again.map_or(wait, |again| again.min(wait));
+            (Passed::Failed, Some(wait.max(tally.wait.unwrap_or_default())))
+        };
+        (how, wait.map(|wait| self.clock.moment() + wait))
+    }
+
+    /// Carries out steps side by side. When too many were refused, the rest is left for the next
+    /// pass: more of the same would be refused as well.
+    async fn carry_out(&self, steps: Vec<Step>, stop: &CancellationToken) -> Tally {
+        let mut tally = Tally::default();
+        let mut steps = steps.into_iter();
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            while under_way.len() < self.lanes
+                && tally.refused < self.refusals
+                && !stop.is_cancelled()
+            {
+                let Some(step) = steps.next() else { break };
+                under_way.push(self.carry_out_one(step));
+            }
+            let Some((write, answer)) = under_way.next().await else { break };
+            tally.add(&write, &answer);
+        }
+        tally
+    }
+
+    async fn carry_out_one(&self, step: Step) -> (Write, Answer) {
+        let Step { write, done, refused } = step;
+        let place = self.in_flight.acquire().await;
+        let answer = self.writer.write(&self.seat.actor, &write).await;
+        drop(place);
+        let outcome = &answer.outcome;
+        self.audience.make(write.resource(), |shelf| {
+            (shelf.learn(&write, outcome).into_iter().collect(), ())
+        });
+        let note = match outcome {
+            Outcome::Done(_) => done,
+            Outcome::Refused(refusal) => refused.map(|mut note| {
+                note.message = format!("{}: {refusal}", note.message);
+                note
+            }),
+            Outcome::Absent | Outcome::Stale(_) | Outcome::Unanswered(_) => None,
+        };
+        if let Some(note) = note {
+            self.recorder.tell(&self.seat.actor, note);
+        }
+        self.report(&write, outcome);
+        (write, answer)
+    }
+
+    /// Counts an outcome, and logs what a person may have to look at.
+    fn report(&self, write: &Write, outcome: &Outcome) {
+        let (controller, verb) = (self.seat.controller.name(), write.verb());
+        let (resource, object) = (write.resource().to_string(), write.key().to_string());
+        let word = match outcome {
+            Outcome::Done(_) => "done",
+            Outcome::Absent => "absent",
+            Outcome::Stale(why) => {
+                tracing::debug!(verb, resource, object, why, "write was stale");
+                "stale"
+            }
+            Outcome::Refused(refusal) => {
+                let (code, why) = (refusal.code, &refusal.message);
+                tracing::warn!(verb, resource, object, code, why, "write was refused");
+                "refused"
+            }
+            Outcome::Unanswered(why) => {
+                tracing::warn!(verb, resource, object, why, "write was not answered");
+                "unanswered"
+            }
+        };
+        self.meters.wrote(controller, verb, word);
+    }
+
+    /// No code of others runs under the lock, so a poisoned one is still good.
+    fn retries(&self) -> std::sync::MutexGuard<'_, Retries<Key>> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,88 @@
+//! Ways to a server: over the network, or into one that lives in the same process.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Either, Full};
+use kube::client::Body;
+use kube::{Client, Config};
+
+/// What a body may fail with.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A client of a server over the network.
+///
+/// It repeats nothing by itself: a repeated write is a decision, and there is one policy for it
+/// ([`crate::retry`]). It also never gives up on an answer that is silent: watches are, and everybody
+/// here says how long they wait.
+///
+/// # Errors
+/// The configuration cannot be used: a certificate that cannot be read, a proxy of an unknown kind.
+pub fn to_cluster(mut config: Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    config.read_timeout = None;
+    Client::try_from(config)
+}
+
+/// A client of a server in the same process: requests are handed over as they are, without a socket,
+/// and answers are read as they are made.
+///
+/// A request whose answer nobody waits for any more is dropped where it stands, as a closed
+/// connection would end it.
+pub fn in_process<Serve, Answer, Content>(serve: Serve) -> Client
+where
+    Serve: Fn(Request<Bytes>) -> Answer + Clone + Send + 'static,
+    Answer: Future<Output = Response<Content>> + Send + 'static,
+    Content: hyper::body::Body<Data = Bytes> + Send + 'static,
+    Content::Error: Into<BodyError>,
+{
+    Client::new(InProcess(serve), "default")
+}
+
+/// A function as the client's service.
+#[derive(Clone)]
+struct InProcess<Serve>(Serve);
+
+impl<Serve> fmt::Debug for InProcess<Serve> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("InProcess")
+    }
+}
+
+type Answered<Content> = Response<Either<Full<Bytes>, Content>>;
+
+impl<Serve, Answer, Content> tower_service::Service<Request<Body>> for InProcess<Serve>
+where
+    Serve: Fn(Request<Bytes>) -> Answer + Clone + Send + 'static,
+    Answer: Future<Output = Response<Content>> + Send + 'static,
+    Content: hyper::body::Body<Data = Bytes> + Send + 'static,
+    Content::Error: Into<BodyError>,
+{
+    type Response = Answered<Content>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answered<Content>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let serve = self.0.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let Ok(body) = body.collect().await else {
+                let words = Bytes::from_static(b"the body of the request broke off");
+                let mut answer = Response::new(Either::Left(Full::new(words)));
+                *answer.status_mut() = StatusCode::BAD_REQUEST;
+                return Ok(answer);
+            };
+            let answer = serve(Request::from_parts(parts, body.to_bytes())).await;
+            Ok(answer.map(Either::Right))
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! Carries writes out, fenced and within a time.
+//!
+//! A write is refused by the server when what it was planned from has changed, and refused here when
+//! this process may no longer lead. Nothing is repeated: the next plan is made from what is true then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_reconcile::{Outcome, Write};
+
+use crate::ask::{ask, chain};
+use crate::lease::{NotLeading, Permit};
+use crate::rate::Limiter;
+use crate::run::Actor;
+
+mod answer;
+mod form;
+
+pub use form::{Form, form};
+
+/// Sends writes.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    pub(crate) clock: Clock,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) permit: Permit,
+    /// How long one write may take.
+    pub(crate) limit: Duration,
+}
+
+/// What became of a write, and when the server wants to hear of it again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The wait the server asked for.
+    pub wait: Option<Duration>,
+}
+
+impl From<Outcome> for Answer {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, wait: None }
+    }
+}
+
+impl Writer {
+    /// A writer for one who asks now and then, leads nobody and competes with nobody.
+    #[must_use]
+    pub fn alone(clock: Clock, limit: Duration) -> Self {
+        let limiter = Arc::new(Limiter::new(clock.clone(), None));
+        Self { permit: Permit::always(clock.clone()), clock, limiter, limit }
+    }
+
+    /// Carries out one write in the name of an actor.
+    ///
+    /// A write is not sent after the permit has lapsed, and one that is under way then is dropped: the
+    /// lease is longer than the permit by more than a write that was sent takes to arrive. Dropping the
+    /// future gives the write up in the same way.
+    pub async fn write(&self, actor: &Actor, write: &Write) -> Answer {
+        self.limiter.turn().await;
+        // The last moment before it is sent.
+        if let Err(no) = self.permit.check() {
+            return Outcome::Unanswered(no.to_string()).into();
+        }
+        let request = form(write, &actor.manager).request();
+        tokio::select! {
+            // In this order: a process that was stopped for a while looks at the time first.
+            biased;
+            // May be dropped: it only waits.
+            () = self.permit.lapsed() => Outcome::Unanswered(NotLeading.to_string()).into(),
+            // May be dropped: nobody knows then whether the write took, and that is what is said.
+            reply = ask(&actor.client, &self.clock, self.limit, request) => match reply {
+                Ok(reply) => answer::read(write, &reply),
+                Err(error) => Outcome::Unanswered(chain(&error)).into(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

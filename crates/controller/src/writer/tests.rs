@@ -1,0 +1,210 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use gantry_reconcile::write::PODS;
+use gantry_reconcile::{
+    Fence, Key, Outcome, Part, Propagation, Refusal, Resource, Revision, Uid, Write,
+};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ask::Reply;
+
+fn fence(revision: Option<u64>) -> Fence {
+    Fence { uid: Uid::new("u-1"), revision: revision.map(Revision) }
+}
+
+fn merge(part: Part, revision: Option<u64>) -> Write {
+    Write::Merge {
+        resource: PODS.clone(),
+        key: Key::new("n", "a"),
+        part,
+        fence: fence(revision),
+        body: json!({ "metadata": { "labels": { "x": null } } }),
+    }
+}
+
+fn delete(grace: Option<u32>, propagation: Option<Propagation>) -> Write {
+    let (resource, key) = (Resource::namespaced("apps", "v1", "deployments", "Deployment"), "a");
+    let (key, fence) = (Key::new("n", key), fence(grace.map(u64::from)));
+    Write::Delete { resource, key, fence, grace, propagation }
+}
+
+/// Each write in the form a server gets it.
+#[test]
+fn writes_have_the_forms_of_the_api() {
+    let nodes = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
+    let bare = Resource::namespaced("", "v1", "configmaps", "ConfigMap").without_status();
+    let apply = |resource: &Resource, key: Key, part, fence| Write::Apply {
+        resource: resource.clone(),
+        key,
+        part,
+        fence,
+        body: json!({ "data": { "k": "v" } }),
+    };
+    let create = |resource: &Resource, body| Write::Create { resource: resource.clone(), body };
+    let table = [
+        (
+            create(&PODS, json!({ "metadata": { "name": "a", "namespace": "n" } })),
+            "POST /api/v1/namespaces/n/pods?fieldManager=me%2F1 application/json",
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "namespace": "n" } }),
+        ),
+        (
+            create(
+                &nodes,
+                json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "name": "a" } }),
+            ),
+            "POST /api/v1/nodes?fieldManager=me%2F1 application/json",
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } }),
+        ),
+        (
+            merge(Part::Main, Some(7)),
+            "PATCH /api/v1/namespaces/n/pods/a?fieldManager=me%2F1 application/merge-patch+json",
+            json!({ "metadata": { "labels": { "x": null }, "uid": "u-1", "resourceVersion": "7" } }),
+        ),
+        (
+            merge(Part::Status, None),
+            "PATCH /api/v1/namespaces/n/pods/a/status?fieldManager=me%2F1 application/merge-patch+json",
+            json!({ "metadata": { "labels": { "x": null }, "uid": "u-1" } }),
+        ),
+        (
+            apply(&bare, Key::new("n", "a"), Part::Status, None),
+            "PATCH /api/v1/namespaces/n/configmaps/a?fieldManager=me%2F1&force=true application/apply-patch+yaml",
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v" },
+                "metadata": { "name": "a", "namespace": "n" },
+            }),
+        ),
+        (
+            apply(&nodes, Key::cluster("a"), Part::Status, Some(fence(Some(9)))),
+            "PATCH /api/v1/nodes/a/status?fieldManager=me%2F1&force=true application/apply-patch+yaml",
+            json!({
+                "apiVersion": "v1", "kind": "Node", "data": { "k": "v" },
+                "metadata": { "name": "a", "uid": "u-1", "resourceVersion": "9" },
+            }),
+        ),
+        (
+            delete(None, None),
+            "DELETE /apis/apps/v1/namespaces/n/deployments/a application/json",
+            json!({ "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": { "uid": "u-1" } }),
+        ),
+        (
+            delete(Some(0), Some(Propagation::Foreground)),
+            "DELETE /apis/apps/v1/namespaces/n/deployments/a application/json",
+            json!({
+                "kind": "DeleteOptions", "apiVersion": "v1",
+                "preconditions": { "uid": "u-1", "resourceVersion": "0" },
+                "gracePeriodSeconds": 0, "propagationPolicy": "Foreground",
+            }),
+        ),
+        (
+            Write::Bind { key: Key::new("n", "a"), uid: Uid::new("u-1"), node: "m".to_owned() },
+            "POST /api/v1/namespaces/n/pods/a/binding?fieldManager=me%2F1 application/json",
+            json!({
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": { "name": "a", "namespace": "n", "uid": "u-1" },
+                "target": { "apiVersion": "v1", "kind": "Node", "name": "m" },
+            }),
+        ),
+    ];
+    for (write, head, body) in table {
+        let Form { method, path, content, body: made } = form(&write, "me/1");
+        assert_eq!(format!("{method} {path} {content}"), head);
+        assert_eq!(made, body, "{head}");
+    }
+}
+
+fn reply(code: u16, body: &Value) -> Reply {
+    let status = StatusCode::from_u16(code).unwrap();
+    Reply { status, retry_after: None, body: Bytes::from(body.to_string()) }
+}
+
+/// A no as servers word it, about an object of this kind and name.
+fn status(reason: &str, kind: &str, name: &str) -> Value {
+    json!({
+        "kind": "Status", "status": "Failure", "message": "no", "reason": reason,
+        "details": { "kind": kind, "name": name },
+    })
+}
+
+#[test]
+fn answers_become_outcomes() {
+    let patch = || merge(Part::Main, None);
+    let create = || Write::Create {
+        resource: PODS.clone(),
+        body: json!({ "metadata": { "name": "a", "namespace": "n" } }),
+    };
+    let stale = || Outcome::Stale("no".to_owned());
+    let unanswered = || Outcome::Unanswered("no".to_owned());
+    let refused = |code, reason: &str| {
+        Outcome::Refused(Refusal { code, reason: reason.to_owned(), message: "no".to_owned() })
+    };
+    let wrong_uid = json!({
+        "message": "no", "reason": "Invalid",
+        "details": { "name": "a", "causes": [{ "field": "metadata.uid" }] },
+    });
+    let object = json!({ "kind": "Pod", "metadata": { "name": "a" } });
+    let table = [
+        // why                        write     code  body                                expected
+        ("it took", patch(), 200, object.clone(), Outcome::Done(Some(object.clone()))),
+        ("it was made", create(), 201, object.clone(), Outcome::Done(Some(object))),
+        ("nothing is shown", patch(), 200, json!({ "kind": "Status" }), Outcome::Done(None)),
+        ("changed since", patch(), 409, status("Conflict", "pods", "a"), stale()),
+        ("the name is taken", create(), 409, status("AlreadyExists", "pods", "a"), stale()),
+        ("a precondition", patch(), 412, status("", "pods", "a"), stale()),
+        ("another of that name", patch(), 422, wrong_uid, stale()),
+        ("not valid", patch(), 422, status("Invalid", "pods", "a"), refused(422, "Invalid")),
+        ("gone", patch(), 404, status("NotFound", "pods", "a"), Outcome::Absent),
+        (
+            "gone, to be deleted",
+            delete(None, None),
+            404,
+            status("NotFound", "", "a"),
+            Outcome::Absent,
+        ),
+        (
+            "no such namespace",
+            create(),
+            404,
+            status("NotFound", "namespaces", "n"),
+            refused(404, "NotFound"),
+        ),
+        (
+            "no such namespace, of the same name",
+            patch(),
+            404,
+            status("NotFound", "namespaces", "a"),
+            refused(404, "NotFound"),
+        ),
+        ("no such kind", patch(), 404, status("NotFound", "", ""), refused(404, "NotFound")),
+        ("not allowed", create(), 403, status("Forbidden", "pods", "a"), refused(403, "Forbidden")),
+        ("not known", create(), 401, status("Unauthorized", "", ""), refused(401, "Unauthorized")),
+        ("too much", create(), 413, status("", "", ""), refused(413, "")),
+        ("too many", create(), 429, status("TooManyRequests", "", ""), unanswered()),
+        ("timed out", create(), 408, status("", "", ""), unanswered()),
+        ("broken", create(), 500, status("InternalError", "", ""), unanswered()),
+        ("away", create(), 503, status("", "", ""), unanswered()),
+        ("late", create(), 504, status("Timeout", "", ""), unanswered()),
+    ];
+    for (why, write, code, body, expected) in table {
+        assert_eq!(answer::read(&write, &reply(code, &body)).outcome, expected, "{why}");
+    }
+    let garbled = Reply { body: Bytes::from_static(b"{"), ..reply(200, &json!(null)) };
+    let garbled = answer::read(&patch(), &garbled).outcome;
+    assert!(matches!(garbled, Outcome::Unanswered(_)), "half an answer is none: {garbled:?}");
+    let proxy = Reply { body: Bytes::from_static(b"<html>"), ..reply(502, &json!(null)) };
+    let proxy = answer::read(&patch(), &proxy).outcome;
+    assert_eq!(proxy, Outcome::Unanswered("<html>".to_owned()), "not all answers are of servers");
+}
+
+#[test]
+fn a_server_may_ask_for_a_pause() {
+    let seconds = |reply: &Reply| answer::read(&merge(Part::Main, None), reply).wait;
+    let said = json!({ "message": "no", "details": { "retryAfterSeconds": 3 } });
+    let mut busy = reply(429, &said);
+    assert_eq!(seconds(&busy), Some(Duration::from_secs(3)), "in the body");
+    busy.retry_after = Some(Duration::from_secs(5));
+    assert_eq!(seconds(&busy), Some(Duration::from_secs(5)), "in the head");
+    assert_eq!(seconds(&reply(429, &json!({ "message": "no" }))), None);
+}

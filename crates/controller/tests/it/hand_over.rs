@@ -1,0 +1,86 @@
+//! Two shells, one lease.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use gantry_controller::lease::{Settings, Timing};
+use gantry_controller::{Meters, Options, ShellError};
+use serde_json::Value;
+
+use crate::fan::{MAPS, Running, copies, map, wanted};
+use crate::server::{Line, Server, until};
+
+/// Short times, for a test that must wait for them.
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(3),
+    renew_deadline: Duration::from_millis(1500),
+    retry: Duration::from_millis(200),
+};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/fan";
+
+fn options(line: &std::sync::Arc<Line>, identity: &str) -> Options {
+    let lease = Settings {
+        client: line.client(),
+        namespace: "default".to_owned(),
+        name: "fan".to_owned(),
+        identity: identity.to_owned(),
+        timing: TIMING,
+    };
+    Options { lease: Some(lease), ..Options::default() }
+}
+
+async fn holder(server: &Server) -> String {
+    let (_, lease) = server.ask("GET", LEASE, &Value::Null).await;
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stops_hands_over_at_once() {
+    let server = Server::start().await;
+    let meters = Meters::register(&server.metrics).unwrap();
+    let (one, two) = (server.line(1), server.line(2));
+    let first = Running::start(&server, &one.client(), options(&one, "one"), &meters);
+    until("the first leads", async || holder(&server).await == "one").await;
+    let second = Running::start(&server, &two.client(), options(&two, "two"), &meters);
+    server.ask("POST", MAPS, &map("a", 4, "x")).await;
+    until("the first works", async || copies(&server).await == wanted("a", 4, "x")).await;
+    second.handle.filled().await;
+    assert!(second.handle.permit().check().is_err());
+    assert_eq!(two.count("POST /api/v1/namespaces/default/configmaps"), 0, "the second does not");
+    first.stop().await.unwrap();
+    let asked = one.asked.lock().unwrap().clone();
+    let last = asked.iter().rfind(|it| !it.starts_with("GET")).unwrap();
+    assert!(last.starts_with(&format!("PATCH {LEASE}")), "giving back comes last: {last}");
+    assert!(["", "two"].contains(&holder(&server).await.as_str()), "it was given back");
+    server.ask("POST", MAPS, &map("b", 2, "x")).await;
+    let all = [wanted("a", 4, "x"), wanted("b", 2, "x")].concat();
+    until("the second goes on", async || copies(&server).await == all).await;
+    let (_, lease) = server.ask("GET", LEASE, &Value::Null).await;
+    assert_eq!(lease["spec"]["leaseTransitions"], 1);
+    second.stop().await.unwrap();
+    assert_eq!(holder(&server).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_cut_off_writes_nothing_more() {
+    let server = Server::start().await;
+    let meters = Meters::register(&server.metrics).unwrap();
+    let (one, two) = (server.line(1), server.line(2));
+    let mut first = Running::start(&server, &one.client(), options(&one, "one"), &meters);
+    until("the first leads", async || holder(&server).await == "one").await;
+    let second = Running::start(&server, &two.client(), options(&two, "two"), &meters);
+    second.handle.filled().await;
+    one.cut.store(true, Ordering::SeqCst);
+    let arrived = one.asked.lock().unwrap().len();
+    server.ask("POST", MAPS, &map("a", 4, "x")).await;
+    let end = first.ended().await;
+    let Err(ShellError::Lost(lost)) = end else { panic!("it did not notice: {end:?}") };
+    assert_eq!(&*lost.task, "lease");
+    assert_eq!(holder(&server).await, "one", "it gave up before anybody could take the lease");
+    // Whatever it still had to say would arrive now.
+    one.cut.store(false, Ordering::SeqCst);
+    until("the second goes on", async || copies(&server).await == wanted("a", 4, "x")).await;
+    assert_eq!(one.asked.lock().unwrap().len(), arrived, "nothing of the first arrived");
+    second.stop().await.unwrap();
+}

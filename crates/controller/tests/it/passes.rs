@@ -1,0 +1,80 @@
+//! Plans are carried out, whatever becomes of requests and replies.
+
+use std::sync::atomic::Ordering;
+
+use gantry_controller::{Meters, Options};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::fan::{MAPS, Running, copies, map, wanted};
+use crate::server::{Server, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wanted_is_made_changed_and_removed() {
+    let server = Server::start().await;
+    let meters = Meters::register(&server.metrics).unwrap();
+    assert_eq!(server.ask("POST", MAPS, &map("a", 3, "x")).await.0, StatusCode::CREATED);
+    let line = server.line(1);
+    let running = Running::start(&server, &line.client(), Options::default(), &meters);
+    running.handle.filled().await;
+    until("three copies", async || copies(&server).await == wanted("a", 3, "x")).await;
+    let path = format!("{MAPS}/a");
+    let change = |data: Value| json!({ "data": data });
+    server.ask("PATCH", &path, &change(json!({ "copies": "2", "text": "y" }))).await;
+    until("two other copies", async || copies(&server).await == wanted("a", 2, "y")).await;
+    assert_eq!(server.ask("POST", MAPS, &map("bad", 1, "")).await.0, StatusCode::CREATED);
+    assert_eq!(server.ask("POST", MAPS, &map("poison", 1, "")).await.0, StatusCode::CREATED);
+    assert_eq!(server.ask("POST", MAPS, &map("b", 60, "")).await.0, StatusCode::CREATED);
+    until("the third is held", async || running.handle.ledger().count() == 1).await;
+    let held = running.handle.ledger().snapshot();
+    assert_eq!((held[0].controller, held[0].key.name()), ("fan", "b"));
+    assert_eq!(held[0].held[0].message, "60 copies are too many");
+    server.ask("PATCH", &format!("{MAPS}/b"), &change(json!({ "copies": "0" }))).await;
+    until("it is not held any more", async || running.handle.ledger().count() == 0).await;
+    server.ask("DELETE", &format!("{MAPS}/a-0"), &Value::Null).await;
+    until("what somebody else removes comes back", async || {
+        copies(&server).await == wanted("a", 2, "y")
+    })
+    .await;
+    let (_, event) = server.ask("GET", "/api/v1/namespaces/default/events", &Value::Null).await;
+    let first = &event["items"][0];
+    assert_eq!(first["reason"], "Made");
+    assert_eq!(first["source"], json!({ "component": "fan-controller" }));
+    running.stop().await.unwrap();
+    let page = server.metrics.encode().unwrap();
+    for line in [
+        r#"gantry_controller_writes_total{controller="fan",verb="patch",outcome="done"} 2"#,
+        r#"gantry_controller_writes_total{controller="fan",verb="delete",outcome="done"} 1"#,
+        r#"gantry_controller_held{controller="fan"} 0"#,
+    ] {
+        assert!(page.contains(line), "no {line} in\n{page}");
+    }
+    assert!(page.contains(r#"gantry_controller_passes_total{controller="fan",result="panicked"}"#));
+    assert_eq!(line.count("GET /api/v1/configmaps?limit"), 1, "one list is enough");
+}
+
+/// Replies are lost, requests doubled and delayed, watches cut: the end is the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_line_changes_nothing_about_the_end() {
+    for seed in 0..5 {
+        let server = Server::start().await;
+        let meters = Meters::register(&server.metrics).unwrap();
+        let line = server.line(seed);
+        line.faulty.store(true, Ordering::SeqCst);
+        let running = Running::start(&server, &line.client(), Options::default(), &meters);
+        let mut all = Vec::new();
+        for n in 0..5 {
+            let name = format!("m{n}");
+            assert_eq!(server.ask("POST", MAPS, &map(&name, 9, "x")).await.0, StatusCode::CREATED);
+            let (copies, text) = (3 * n, format!("t{n}"));
+            let data = json!({ "data": { "copies": copies.to_string(), "text": text } });
+            assert!(server.ask("PATCH", &format!("{MAPS}/{name}"), &data).await.0.is_success());
+            all.extend(wanted(&name, copies, &text));
+        }
+        all.sort();
+        let what = format!("all copies with seed {seed}");
+        until(&what, async || copies(&server).await == all).await;
+        running.stop().await.unwrap();
+        assert_eq!(copies(&server).await, all, "and so it stays");
+    }
+}
