@@ -5,9 +5,12 @@ use gantry_apiserver::nodes::{
     Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
 };
 use gantry_process::clock::Clock;
+use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
 use gantry_sim::kubelet::annotation;
 use gantry_sim::logs::{Logs, Options, Reader, Run, readable};
 use gantry_sim::shell::{self, Setting, Stdio};
+use gantry_sim::view::Pod;
+use jiff::Timestamp;
 
 /// The containers of all pretend nodes.
 #[derive(Clone, Debug)]
@@ -66,6 +69,48 @@ impl Containers {
             Ok(code) => Ok(Exit(code)),
             Err(words) => Err(Fault::Failed(words)),
         }
+    }
+}
+
+/// Writes down what containers say, as their pods change. It only watches.
+#[derive(Debug)]
+pub struct Scribe {
+    logs: Logs,
+    clock: Clock,
+}
+
+impl Scribe {
+    /// One who writes to `logs`.
+    #[must_use]
+    pub fn new(logs: Logs, clock: Clock) -> Self {
+        Self { logs, clock }
+    }
+}
+
+impl Controller for Scribe {
+    fn name(&self) -> &'static str {
+        "logs"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Pod>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
+        // One of the same name may have taken its place.
+        let gone = before.filter(|pod| after.is_none_or(|it| it.metadata.uid != pod.metadata.uid));
+        if let Some(pod) = gone {
+            self.logs.forget(pod.metadata.uid.as_str());
+        }
+        if let Some(pod) = after {
+            self.logs.observe(pod, self.clock.now());
+        }
+        Vec::new()
+    }
+
+    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
+        Plan::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
-mod observers;
+mod arrivals;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -28,7 +28,8 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use observers::{Arrivals, LogKeeper};
+use crate::containers::Scribe;
+use arrivals::Arrivals;
 use programs::Told;
 
 /// Where the state of the controllers is shown.
@@ -220,9 +221,9 @@ pub fn start(
     };
     let (watcher, hall) = hall(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
-    let keeper = LogKeeper { logs: logs.clone(), clock: clock.clone() };
+    let scribe = Scribe::new(logs.clone(), clock.clone());
     let observers: [Arc<dyn Controller>; 3] =
-        [Arc::new(keeper), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
+        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
     let server = Arc::new(Actor {
         client: Door::of_server(api).client(),
         manager: "gantry".to_owned(),
