@@ -396,3 +396,6 @@ impl fmt::Debug for Shell {
         to.debug_struct("Shell").field("seats", &self.desks.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,11 +85,12 @@ fn keep(seen: &Seen, pod: &Pod, ordinal: i64, plan: &mut Plan) -> Option<&'stati
         }
         return Some("replaced");
     }
-    if pod.status.phase == Phase::Pending && claims::ensure(seen, ordinal, plan) {
-        claims::retain(seen, pod, ordinal, plan);
-    }
     if pod.metadata.is_going() {
         return Some("gone");
+    }
+    // Also for one that runs: a claim may go with a former pod after the next one was made.
+    if claims::ensure(seen, ordinal, plan) {
+        claims::retain(seen, pod, ordinal, plan);
     }
     if pod.status.phase != Phase::Running || !pod.is_ready() {
         return Some("running and ready");
@@ -101,7 +102,6 @@ fn keep(seen: &Seen, pod: &Pod, ordinal: i64, plan: &mut Plan) -> Option<&'stati
     if !pods::has_identity(pod) {
         pods::identify(seen, pod, ordinal, plan);
     }
-    claims::retain(seen, pod, ordinal, plan);
     None
 }
 
