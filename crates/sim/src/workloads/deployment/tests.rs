@@ -184,7 +184,7 @@ fn a_new_template_gets_a_set() {
     assert_eq!(done.message, format!("Scaled up replica set {name} from 0 to 1"));
     let refused = plan.steps[0].refused.as_ref().unwrap();
     assert_eq!(refused.reason, "ReplicaSetCreateError");
-    assert_eq!(refused.message, format!("Failed to create new replica set \"{name}\": "));
+    assert_eq!(refused.message, format!("Failed to create new replica set \"{name}\""));
     assert_eq!(sizes(&planned(&deployment, &[])), ["new 4"], "the first one gets all");
 }
 

@@ -171,7 +171,7 @@ fn a_pod_is_made_with_a_name_of_its_own() {
     assert_eq!(note.reason, "SuccessfulCreate");
     assert_eq!(note.message, "create Pod db-5 in StatefulSet db successful");
     let note = plan.steps[0].refused.as_ref().unwrap();
-    assert_eq!(note.message, "create Pod db-5 in StatefulSet db failed error: ");
+    assert_eq!(note.message, "create Pod db-5 in StatefulSet db failed error");
 }
 
 #[test]
