@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod containers;
 pub mod endpoint;
 pub mod kubeconfig;
 pub mod manifests;

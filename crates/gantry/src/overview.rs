@@ -37,7 +37,7 @@ pub struct Overview {
     pods: BTreeMap<String, usize>,
     workloads: Vec<Workloads>,
     own: BTreeMap<String, u64>,
-    controllers: Option<usize>,
+    controllers: Option<u64>,
     held: Vec<Line>,
 }
 
@@ -83,7 +83,7 @@ impl Overview {
             *pods.entry(phase.to_owned()).or_default() += 1;
         }
         let process = seen.process.as_ref();
-        let controllers = process.and_then(|it| it["controllers"].as_array()).map(Vec::len);
+        let controllers = process.and_then(|it| it["controllers"].as_u64());
         Self {
             server: seen.server.clone(),
             version: seen.version.clone(),
@@ -375,7 +375,7 @@ mod tests {
             pods: vec![waiting.clone(), broken, pod("done", "a", "Succeeded")],
             others: BTreeMap::from([("deployments".to_owned(), vec![deployment])]),
             own: BTreeMap::from([("AppWrapper".to_owned(), 2), ("Module".to_owned(), 0)]),
-            process: Some(json!({"controllers": [{}, {}], "held": [{
+            process: Some(json!({"controllers": 2, "held": [{
                 "kind": "Pod", "namespace": "n", "name": "big", "reason": "Unschedulable",
                 "message": "0/3 nodes are available: 3 Insufficient cpu."}]})),
         }

@@ -52,6 +52,8 @@ pub struct Plan {
     pub version: &'static str,
     /// The plug-ins of admission that are on.
     pub plugins: gantry_apiserver::Plugins,
+    /// Reaches what runs on nodes, if anything does.
+    pub nodes: Option<Arc<dyn gantry_apiserver::nodes::Nodes>>,
 }
 
 /// A server that runs.
@@ -114,6 +116,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
             plan.strangers,
         ),
         service_network: plan.service_network,
+        nodes: plan.nodes,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(shown)?;

@@ -1,5 +1,9 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
+mod observers;
+mod programs;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +17,9 @@ use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::names::fingerprint;
-use gantry_reconcile::{Change, Controller, Key, Kind, Resource, Scope, View as _, World};
+use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
+use gantry_sim::logs::Logs;
+use gantry_sim::programs::{Registry, hall};
 use gantry_sim::shape::Shape;
 use gantry_sim::view::{Node, Program};
 use gantry_sim::{Brief, Member, kubelet};
@@ -21,10 +27,15 @@ use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+
+use observers::{Arrivals, LogKeeper};
+use programs::Told;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
+
+/// The taint of a node that nobody has found ready yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// What an object that Gantry installs was made from; one that was made from the same is left alone.
 const SOURCE: &str = "gantry.dev/source";
@@ -184,46 +195,74 @@ pub struct Cluster {
     handle: Handle,
     kubelet: kubelet::Settings,
     arrivals: Arc<Arrivals>,
+    controllers: usize,
 }
 
-/// Starts the nodes, the scheduler and the controllers. Their tasks belong to `tasks`.
+/// Starts the nodes, the scheduler and the controllers. Their tasks belong to `tasks`. What containers
+/// say is put into `logs`.
 ///
 /// # Errors
 /// A mistake in the wiring.
 pub fn start(
     api: &Api,
     settings: &Settings,
+    logs: &Logs,
     tasks: &mut Tasks,
     metrics: &Metrics,
 ) -> anyhow::Result<Cluster> {
+    let clock = tasks.clock().clone();
+    let started = clock.now();
+    let registry = Registry::own();
+    let kubelet = kubelet::Settings {
+        profile: settings.profile,
+        programs: Arc::new(registry.images()),
+        ..kubelet::Settings::default()
+    };
+    let (watcher, hall) = hall(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
-    let kubelet = kubelet::Settings { profile: settings.profile, ..kubelet::Settings::default() };
-    let mut seats = seats(api, settings, &kubelet);
+    let keeper = LogKeeper { logs: logs.clone(), clock: clock.clone() };
+    let observers: [Arc<dyn Controller>; 3] =
+        [Arc::new(keeper), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
     let server = Arc::new(Actor {
         client: Door::of_server(api).client(),
         manager: "gantry".to_owned(),
         component: "gantry".to_owned(),
         host: String::new(),
     });
-    seats.push(Seat::new(Arc::<Arrivals>::clone(&arrivals), server).alone());
-    let clock = tasks.clock().clone();
+    let seat = |observer| Seat::new(observer, Arc::clone(&server)).alone();
+    let mut seats: Vec<Seat> = observers.into_iter().map(seat).collect();
+    let members = members(api, settings, &kubelet, started);
+    let controllers = members.len();
+    seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
-    let facts = [Program::RESOURCE].into();
-    let options = Options { in_flight: 64, facts, ..Options::default() };
+    let options =
+        Options { in_flight: 64, facts: [Program::RESOURCE].into(), ..Options::default() };
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
-    let (shown, started) = (handle.clone(), clock.now());
-    api.show(STATUS_PATH, move || status(&shown, started, &clock));
-    Ok(Cluster { handle, kubelet, arrivals })
+    let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
+    let stage = tasks.child();
+    tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
+        hall.run(stage, told).await;
+        Ok(())
+    });
+    let shown = handle.clone();
+    api.show(STATUS_PATH, move || status(&shown, controllers, started, &clock));
+    Ok(Cluster { handle, kubelet, arrivals, controllers })
 }
 
 /// Which controllers run, and in whose name.
-fn seats(api: &Api, settings: &Settings, kubelet: &kubelet::Settings) -> Vec<Seat> {
+fn members(
+    api: &Api,
+    settings: &Settings,
+    kubelet: &kubelet::Settings,
+    started: Timestamp,
+) -> Vec<Seat> {
     let mut members = gantry_sim::members(&Brief {
         kubelet: kubelet.clone(),
+        started,
         certificates: settings.certificates.clone(),
         zones: jiff::tz::db().clone(),
     });
@@ -247,8 +286,7 @@ impl Cluster {
     /// How many controllers run.
     #[must_use]
     pub fn controllers(&self) -> usize {
-        // The one that only watches nodes arrive is not worth a word.
-        self.handle.waiting().len().saturating_sub(1)
+        self.controllers
     }
 
     /// Waits until the controllers have seen everything there is.
@@ -309,7 +347,9 @@ impl Cluster {
     pub async fn nodes_ready(&self, clock: &Clock, count: usize) -> anyhow::Result<String> {
         let nodes = || self.handle.world().shelf::<Node>().all();
         // A node that somebody took down is not waited for.
-        let settled = |node: &Node| node.is_ready() || !self.kubelet.is_up(node);
+        let untainted = |node: &Node| !node.spec.taints.iter().any(|it| it.key == NOT_READY);
+        let settled =
+            |node: &Node| (node.is_ready() && untainted(node)) || !self.kubelet.is_up(node);
         let ready = async {
             loop {
                 let news = self.arrivals.news.notified();
@@ -335,33 +375,8 @@ impl Cluster {
     }
 }
 
-/// Hears of nodes, for those who wait for them.
-#[derive(Debug, Default)]
-struct Arrivals {
-    news: Notify,
-}
-
-impl Controller for Arrivals {
-    fn name(&self) -> &'static str {
-        "arrivals"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Node>()]
-    }
-
-    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
-        self.news.notify_waiters();
-        Vec::new()
-    }
-
-    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> gantry_reconcile::Plan {
-        gantry_reconcile::Plan::default()
-    }
-}
-
 /// The state of the controllers, as `gantry status` reads it.
-fn status(handle: &Handle, started: Timestamp, clock: &Clock) -> Value {
+fn status(handle: &Handle, controllers: usize, started: Timestamp, clock: &Clock) -> Value {
     let held = handle.ledger().snapshot().into_iter().flat_map(|entry| {
         let controller = entry.controller;
         entry.held.into_iter().map(move |held| {
@@ -377,14 +392,15 @@ fn status(handle: &Handle, started: Timestamp, clock: &Clock) -> Value {
         })
     });
     let waiting = handle.waiting();
-    let controllers = waiting.iter().map(|(name, keys)| json!({"name": name, "waiting": keys}));
+    let waiting: BTreeMap<_, _> = waiting.into_iter().filter(|(_, keys)| *keys > 0).collect();
     let missing = handle.missing();
     let missing = missing.iter().map(|it| json!({"kind": it.resource.to_string(), "why": it.why}));
     json!({
         "version": crate::version::VERSION.version,
         "started": started.to_string(),
         "now": clock.now().to_string(),
-        "controllers": controllers.collect::<Vec<_>>(),
+        "controllers": controllers,
+        "waiting": waiting,
         "unfilled": missing.collect::<Vec<_>>(),
         "held": held.collect::<Vec<_>>(),
     })

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use gantry_reconcile::Controller;
+use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 
 use crate::batch::{CronJobs, FinishedJobs, Jobs, TrackedPods};
+use crate::disruption::{Budgets, StaleDisruptions};
 use crate::kubelet;
 use crate::namespaces::{RootCertificates, ServiceAccounts};
+use crate::node_lifecycle::{NodeLifecycle, TaintEviction};
+use crate::pod_gc::PodCollector;
 use crate::rights;
 use crate::scheduler::{self, Scheduler};
 use crate::services::{EndpointSlices, EndpointsController};
@@ -43,6 +47,8 @@ pub struct Brief {
     pub kubelet: kubelet::Settings,
     /// The certificates by which pods know the server, in PEM.
     pub certificates: String,
+    /// When this process began to look.
+    pub started: Timestamp,
     /// The time zones that cron jobs may name.
     pub zones: TimeZoneDatabase,
 }
@@ -113,6 +119,11 @@ fn controllers(brief: &Brief) -> Vec<Member> {
     add(Arc::new(FinishedJobs), FinishedJobs::ACCOUNT);
     add(Arc::new(EndpointSlices), EndpointSlices::ACCOUNT);
     add(Arc::new(EndpointsController), EndpointsController::ACCOUNT);
+    add(Arc::new(Budgets), Budgets::ACCOUNT);
+    add(Arc::new(StaleDisruptions), StaleDisruptions::ACCOUNT);
+    add(Arc::new(NodeLifecycle::new(brief.started)), NodeLifecycle::ACCOUNT);
+    add(Arc::new(TaintEviction), TaintEviction::ACCOUNT);
+    add(Arc::new(PodCollector::default()), PodCollector::ACCOUNT);
     add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
     add(Arc::new(RootCertificates::new(brief.certificates.clone())), RootCertificates::ACCOUNT);
     members
@@ -129,6 +140,7 @@ mod tests {
         let members = members(&Brief {
             kubelet: kubelet::Settings::default(),
             certificates: String::new(),
+            started: Timestamp::UNIX_EPOCH,
             zones: TimeZoneDatabase::none(),
         });
         let names: BTreeSet<&str> = members.iter().map(|it| it.controller.name()).collect();

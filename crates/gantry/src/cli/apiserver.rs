@@ -284,6 +284,7 @@ pub(super) fn plan(
             false => Strangers::Refused,
         },
         service_network: service_cluster_ip_range,
+        nodes: None,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))

@@ -1,6 +1,7 @@
 //! `gantry up`: a whole cluster in one process.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,11 +9,13 @@ use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
+use gantry_sim::logs::Logs;
 use gantry_store::{Durability, OpenError, Store};
 use tokio_util::sync::CancellationToken;
 
 use super::End;
 use super::apiserver::{self, Flags};
+use crate::containers::Containers;
 use crate::output::Output;
 use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
@@ -104,7 +107,9 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         Tasks::new(clock.clone(), counters, fastrand::Rng::new(), &CancellationToken::new());
     let mut progress = Progress::new(&clock);
     let scratch = flags.scratch()?;
-    let (plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
+    let (mut plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
+    let logs = Logs::new();
+    plan.nodes = Some(Arc::new(Containers::new(logs.clone(), clock.clone())));
     if reset {
         forget(&plan).await?;
         progress.done(output, "reset", "all objects are forgotten");
@@ -120,7 +125,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings =
         up::Settings { profile: profile.into(), certificates: authority, scheduler: !no_scheduler };
-    let cluster = up::start(&api, &settings, &mut tasks, &metrics)?;
+    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();
     cluster.filled(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));
