@@ -451,6 +451,8 @@ fn orphans_are_adopted_by_name() {
         let plan = planned(&set(0), &[orphan(name)]);
         assert_eq!(short(&plan).contains(&format!("patch {name}")), adopted, "{name}");
     }
+    let leaving = planned(&set(0), &[going(orphan("db-0"))]);
+    assert_eq!(short(&leaving), Vec::<String>::new(), "not one that is going");
     let unnamed = with(
         pod(0, "new"),
         "/metadata/labels",
