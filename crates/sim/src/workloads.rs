@@ -62,8 +62,8 @@ pub fn controllers() -> Vec<Box<dyn Controller>> {
 /// A write about a pod that is told as the original controllers tell it.
 fn told(step: Step, about: &Reference, what: Told, name: &str) -> Step {
     let (done, message, refused, error) = match what {
-        Told::Create => ("SuccessfulCreate", "Created", "FailedCreate", "Error creating: "),
-        Told::Delete => ("SuccessfulDelete", "Deleted", "FailedDelete", "Error deleting: "),
+        Told::Create => ("SuccessfulCreate", "Created", "FailedCreate", "Error creating"),
+        Told::Delete => ("SuccessfulDelete", "Deleted", "FailedDelete", "Error deleting"),
     };
     step.done(Note::normal(about.clone(), done, format!("{message} pod: {name}")))
         .refused(Note::warning(about.clone(), refused, error.to_owned()))

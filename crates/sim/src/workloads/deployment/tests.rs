@@ -184,7 +184,7 @@ fn a_new_template_gets_a_set() {
     assert_eq!(done.message, format!("Scaled up replica set {name} from 0 to 1"));
     let refused = plan.steps[0].refused.as_ref().unwrap();
     assert_eq!(refused.reason, "ReplicaSetCreateError");
-    assert_eq!(refused.message, format!("Failed to create new replica set \"{name}\": "));
+    assert_eq!(refused.message, format!("Failed to create new replica set \"{name}\""));
     assert_eq!(sizes(&planned(&deployment, &[])), ["new 4"], "the first one gets all");
 }
 
@@ -206,7 +206,7 @@ fn a_name_that_is_taken_is_not_tried_again() {
 fn rollouts_go_step_by_step() {
     let old = |size, available| set("old", 1, size, available, 4);
     let new = |size, available| set("new", 2, size, available, 4);
-    let table: [(&str, Vec<Value>, Vec<&str>); 12] = [
+    let table: [(&str, Vec<Value>, Vec<&str>); 13] = [
         (
             "one more than wanted is room for a new one",
             vec![old(4, 4), new(0, 0)],
@@ -215,6 +215,7 @@ fn rollouts_go_step_by_step() {
         ("no room: an old one goes", vec![old(4, 4), new(1, 0)], vec!["web-old 3"]),
         ("then a new one comes", vec![old(3, 3), new(1, 0)], vec!["web-new 2"]),
         ("both may be missing no more", vec![old(3, 3), new(2, 0)], vec![]),
+        ("nor an ill one that may recover", vec![old(3, 2), new(2, 0)], vec![]),
         ("an available one lets an old one go", vec![old(3, 3), new(2, 1)], vec!["web-old 2"]),
         ("the last ones", vec![old(1, 1), new(4, 4)], vec!["web-old 0"]),
         ("done", vec![old(0, 0), new(4, 4)], vec![]),

@@ -52,7 +52,7 @@ fn make(seen: &Seen, template: &Value, name: &str, ordinal: i64) -> Step {
     }
     let (set, pod) = (&set.metadata.name, format!("{}-{ordinal}", set.metadata.name));
     let done = format!("create Claim {name} Pod {pod} in StatefulSet {set} success");
-    let error = format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error: ");
+    let error = format!("create Claim {name} for Pod {pod} in StatefulSet {set} failed error");
     Step::new(writes::create::<PersistentVolumeClaim>(body))
         .done(Note::normal(seen.about(), "SuccessfulCreate", done))
         .refused(Note::warning(seen.about(), "FailedCreate", error))

@@ -117,7 +117,7 @@ fn told(seen: &Seen, step: Step, verb: Verb, name: &str) -> Step {
     };
     let set = &seen.set.metadata.name;
     let message = format!("{verb} Pod {name} in StatefulSet {set} successful");
-    let error = format!("{verb} Pod {name} in StatefulSet {set} failed error: ");
+    let error = format!("{verb} Pod {name} in StatefulSet {set} failed error");
     step.done(Note::normal(seen.about(), done, message)).refused(Note::warning(
         seen.about(),
         refused,

@@ -171,7 +171,7 @@ fn a_pod_is_made_with_a_name_of_its_own() {
     assert_eq!(note.reason, "SuccessfulCreate");
     assert_eq!(note.message, "create Pod db-5 in StatefulSet db successful");
     let note = plan.steps[0].refused.as_ref().unwrap();
-    assert_eq!(note.message, "create Pod db-5 in StatefulSet db failed error: ");
+    assert_eq!(note.message, "create Pod db-5 in StatefulSet db failed error");
 }
 
 #[test]
@@ -451,6 +451,8 @@ fn orphans_are_adopted_by_name() {
         let plan = planned(&set(0), &[orphan(name)]);
         assert_eq!(short(&plan).contains(&format!("patch {name}")), adopted, "{name}");
     }
+    let leaving = planned(&set(0), &[going(orphan("db-0"))]);
+    assert_eq!(short(&leaving), Vec::<String>::new(), "not one that is going");
     let unnamed = with(
         pod(0, "new"),
         "/metadata/labels",
