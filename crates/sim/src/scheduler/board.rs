@@ -204,9 +204,9 @@ impl<'a> Board<'a> {
         let site = &mut self.sites[at];
         let (requests, (cpu, memory)) = Requests::both(pod);
         if sign > 0 {
-            site.used.add(&requests)
+            site.used.add(&requests);
         } else {
-            site.used.take(&requests)
+            site.used.take(&requests);
         }
         site.compared.0 = site.compared.0.saturating_add(sign.saturating_mul(cpu));
         site.compared.1 = site.compared.1.saturating_add(sign.saturating_mul(memory));
