@@ -11,11 +11,11 @@ pub(super) struct Reach {
     /// The kubeconfig of the cluster.
     ///
     /// By default it is that of KUBECONFIG, or of the server that was started here, or ~/.kube/config.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
 
     /// Where a server that was started here keeps its kubeconfig.
-    #[arg(long, value_name = "DIR", env = "GANTRY_DATA_DIR")]
+    #[arg(long, value_name = "DIR", env = "GANTRY_DATA_DIR", global = true)]
     data_dir: Option<PathBuf>,
 }
 

@@ -64,7 +64,8 @@ pub(super) struct Arguments {
     ///
     /// Without a file it is the first of KUBECONFIG, or ~/.kube/config.
     #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Cluster")]
-    merge_kubeconfig: Option<Option<PathBuf>>,
+    #[arg(default_missing_value = "")]
+    merge_kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
     server: Flags,
@@ -141,7 +142,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         .with_context(|| format!("could not write the kubeconfig {}", kubeconfig_file.display()))?;
     output.result(format_args!("ready in {} on https://{address}", progress.total()))?;
     match merge_kubeconfig {
-        Some(file) => merge(file, &kubeconfig, output)?,
+        Some(file) => merge(&file, &kubeconfig, output)?,
         None => {
             let file = kubeconfig_file.display();
             output.note(format_args!("  export KUBECONFIG={file}"));
@@ -199,10 +200,10 @@ async fn forget(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Adds the context to the user's own kubeconfig.
-fn merge(file: Option<PathBuf>, text: &str, output: &mut Output) -> anyhow::Result<()> {
-    let file = match file {
-        Some(file) => file,
-        None => config::kubeconfig()?,
+fn merge(file: &Path, text: &str, output: &mut Output) -> anyhow::Result<()> {
+    let file = match file.as_os_str().is_empty() {
+        true => config::kubeconfig()?,
+        false => file.to_owned(),
     };
     let kept = kubeconfig::add(&file, text)?;
     output.note(format_args!("context `gantry` is the current one in {}", file.display()));
