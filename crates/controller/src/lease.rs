@@ -25,7 +25,7 @@ mod election;
 mod permit;
 mod record;
 
-pub use election::{Action, Election, Ended, Heard, Move, Timing};
+pub use election::{Action, Election, Ended, Heard, Move, Timing, TimingError};
 pub use permit::{Grant, NotLeading, Permit};
 pub use record::{Record, Seen};
 
