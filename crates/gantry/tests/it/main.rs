@@ -15,6 +15,7 @@ mod operator;
 mod quotas;
 mod shared_operator;
 mod shared_policies;
+mod shared_process;
 
 use std::io::Write;
 use std::path::Path;
