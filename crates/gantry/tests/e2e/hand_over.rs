@@ -11,6 +11,7 @@ use gantry_testkit::cluster::RealCluster;
 use gantry_testkit::http::Request;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::say;
 use crate::shared_operator::{Site, manifests};
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often a leader is stopped in the middle of its work.
 const ROUNDS: usize = 5;
+/// How many pods it has to bring up then.
+const BURST: usize = 80;
 const USERS: [&str; 2] = ["operator-a", "operator-b"];
 const NODES: usize = 3;
 const PODS: &str = "/api/v1/namespaces/load/pods";
@@ -156,6 +159,30 @@ async fn works(site: &Site, name: &str) {
     site.until(&format!("{PODS}/{name}"), |it| it["status"]["phase"] == "Running").await;
 }
 
+/// More pods at once than a leader deals with at once; it is in the middle of that on return. Says how
+/// many it had not come to.
+async fn burst(site: &Site, round: usize) -> usize {
+    let mut making = JoinSet::new();
+    for nth in 0..BURST {
+        let mut object = pod(&format!("burst-{round}-{nth}"), nth);
+        object["metadata"]["labels"] = json!({ "burst": round.to_string() });
+        let admin = site.admin.clone();
+        making.spawn(async move { admin.send(Request::post(PODS, &object)).await.unwrap().status });
+    }
+    assert!(making.join_all().await.iter().all(|status| status.as_u16() == 201));
+    let list = site.until(&burst_path(round), |list| running(list) > 0).await;
+    BURST - running(&list)
+}
+
+fn burst_path(round: usize) -> String {
+    format!("{PODS}?labelSelector=burst%3D{round}")
+}
+
+fn running(list: &Value) -> usize {
+    let pods = list["items"].as_array().into_iter().flatten();
+    pods.filter(|it| it["status"]["phase"] == "Running").count()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_write_of_an_old_leader_lands_after_the_hand_over() {
     let clock = Clock::system();
@@ -220,15 +247,15 @@ async fn contest(site: &Site, one: Contender<'_>, two: Contender<'_>) {
     std::mem::swap(&mut leader, &mut other);
 
     for round in 0..ROUNDS {
-        works(site, &format!("before-{round}")).await;
+        let left = burst(site, round).await;
         leader.operator.signal(Signal::STOP);
         let took = other.until_it_leads().await;
-        works(site, &format!("meanwhile-{round}")).await;
+        // At once: what the old one still has to write is what the new one begins to write.
         leader.operator.signal(Signal::CONT);
         let code = leader.until_it_ends().await;
         assert_eq!(code, Some(4), "{}: {}", leader.user, leader.operator.said());
-        say(&format!("stopped: the other led after {took:.1?}"));
-        works(site, &format!("after-{round}")).await;
+        say(&format!("stopped with {left} pods to go: the other led after {took:.1?}"));
+        site.until(&burst_path(round), |list| running(list) == BURST).await;
         leader.restart();
         std::mem::swap(&mut leader, &mut other);
     }
