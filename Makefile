@@ -14,6 +14,10 @@ build: ## Build the release binary and say where it is
 	cargo build --release --package gantry
 	@ls -l "$(CARGO_TARGET_DIR)/release/gantry" | awk '{ printf "$(CARGO_TARGET_DIR)/release/gantry (%.1f MB)\n", $$5 / 1000000 }'
 
+.PHONY: up
+up: build ## Run a whole cluster on this machine (ARGS='--demo --port 0')
+	@"$(CARGO_TARGET_DIR)/release/gantry" up $(ARGS)
+
 .PHONY: test
 test: ## Run every test that needs nothing but this machine
 	@scripts/check-tools

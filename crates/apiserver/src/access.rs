@@ -59,7 +59,8 @@ impl Caller {
     }
 
     /// Someone who is known.
-    pub(crate) fn authenticated(name: &str, groups: &[String]) -> Self {
+    #[must_use]
+    pub fn authenticated(name: &str, groups: &[String]) -> Self {
         let mut groups = groups.to_vec();
         // Whoever says to be unknown is left alone, as on the real server.
         let settled = |group: &String| matches!(group.as_str(), KNOWN | UNKNOWN);

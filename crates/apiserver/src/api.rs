@@ -56,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) admission_webhooks: crate::webhooks::Webhooks,
     /// Calls webhooks.
     pub(crate) webhooks: gantry_webhook::Client,
+    /// Places for conversations with containers.
+    pub(crate) sessions: Arc<tokio::sync::Semaphore>,
     /// What other parts of the process show.
     pub(crate) pages: crate::pages::Pages,
     /// Where it listens, once it does.
@@ -89,6 +91,8 @@ pub struct Settings {
     pub identity: Identity,
     /// The network services have their addresses in, and how many bits of it are fixed.
     pub service_network: (Ipv4Addr, u8),
+    /// Reaches what runs on nodes, if anything does.
+    pub nodes: Option<Arc<dyn crate::nodes::Nodes>>,
 }
 
 impl Settings {
@@ -106,6 +110,7 @@ impl Settings {
             plugins: crate::plugins::Plugins::default(),
             identity,
             service_network: (Ipv4Addr::new(10, 96, 0, 0), 16),
+            nodes: None,
         }
     }
 }
@@ -230,7 +235,7 @@ impl Api {
         let verb =
             Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
-        let format = negotiate::format(&parts.headers)?;
+        let format = negotiate::format_of_part(&parts.headers, &target.subresource)?;
         let ask = Ask {
             resource,
             target,

@@ -60,6 +60,7 @@ impl Api {
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
+            sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             pages: crate::pages::Pages::default(),
             listens: std::sync::OnceLock::new(),
         }));

@@ -1,13 +1,24 @@
-//! Frames of WebSockets, as far as watches need them.
+//! Frames of WebSockets, as far as watches and conversations with containers need them.
+
+mod decoder;
+
+pub use decoder::{Decoder, Piece, Violation};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// A frame of the server: whole and unmasked.
 #[must_use]
 pub fn frame(opcode: u8, payload: &[u8]) -> Bytes {
-    let mut frame = BytesMut::with_capacity(payload.len() + 10);
+    prefixed(opcode, &[], payload)
+}
+
+/// A frame of the server whose payload comes in two parts.
+#[must_use]
+pub fn prefixed(opcode: u8, prefix: &[u8], payload: &[u8]) -> Bytes {
+    let length = prefix.len() + payload.len();
+    let mut frame = BytesMut::with_capacity(length + 10);
     frame.put_u8(0x80 | opcode);
-    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+    match (u8::try_from(length), u16::try_from(length)) {
         (Ok(length), _) if length < 126 => frame.put_u8(length),
         (_, Ok(length)) => {
             frame.put_u8(126);
@@ -15,9 +26,10 @@ pub fn frame(opcode: u8, payload: &[u8]) -> Bytes {
         }
         _ => {
             frame.put_u8(127);
-            frame.put_u64(u64::try_from(payload.len()).unwrap_or(u64::MAX));
+            frame.put_u64(u64::try_from(length).unwrap_or(u64::MAX));
         }
     }
+    frame.put_slice(prefix);
     frame.put_slice(payload);
     frame.freeze()
 }

@@ -26,7 +26,9 @@ pub mod resource;
 pub mod stored;
 
 pub mod frames;
+pub mod nodes;
 mod read;
+mod streams;
 mod watch;
 mod websocket;
 

@@ -82,6 +82,13 @@ fn accepted(headers: &HeaderMap) -> Vec<Element<'_>> {
 /// What this server can write, as it is listed to callers.
 const OFFERED: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
+/// The form of a log.
+pub(crate) const LOG: &str = "text/plain";
+
+/// The words before what can be written: known, but not for this answer; and not known at all.
+const ACCEPTED: &str = "only the following media types are accepted: ";
+const AVAILABLE: &str = "406: Not Acceptable\n\nAvailable representations: ";
+
 /// Chooses the form of an answer about objects.
 ///
 /// Protobuf is offered by the servers clients know, and never written here: every client that
@@ -112,11 +119,33 @@ pub fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
         }
     }
     if routable {
-        let words = format!("only the following media types are accepted: {OFFERED}");
-        return Err(Refusal::not_acceptable(words));
+        return Err(Refusal::not_acceptable(format!("{ACCEPTED}{OFFERED}")));
     }
-    let words = format!("406: Not Acceptable\n\nAvailable representations: {OFFERED}");
-    Err(Refusal::not_routable(&words))
+    Err(Refusal::not_routable(&format!("{AVAILABLE}{OFFERED}")))
+}
+
+/// Chooses the form of an answer about an object or, if one is named, about a part of it.
+///
+/// Whoever wants a conversation asks for no document, so the form only matters to refusals. A log is
+/// plain text, but it must be asked for as if it were a document.
+///
+/// # Errors
+/// 406 when nothing that is asked for can be given.
+pub fn format_of_part(headers: &HeaderMap, part: &str) -> Result<Format, Refusal> {
+    match part.split('/').next().unwrap_or_default() {
+        "exec" | "attach" | "portforward" | "proxy" => {
+            Ok(format(headers).unwrap_or(Format { encoding: Encoding::Json, shape: Shape::Object }))
+        }
+        "log" => format(headers).map_err(|refusal| {
+            let plain = accepted(headers).iter().any(|it| it.media == LOG);
+            match refusal.details {
+                Some(_) if plain => Refusal::not_acceptable(format!("{ACCEPTED}{OFFERED}")),
+                Some(_) => Refusal::not_routable(&format!("{AVAILABLE}{LOG}, {OFFERED}")),
+                None => refusal,
+            }
+        }),
+        _ => format(headers),
+    }
 }
 
 /// Whether a document that has one form only is asked for in that form.
@@ -125,8 +154,7 @@ pub(crate) fn only(headers: &HeaderMap, media: &str) -> Result<(), Refusal> {
     if elements.is_empty() || elements.iter().any(|it| it.media == media || it.media == "*/*") {
         return Ok(());
     }
-    let words = format!("406: Not Acceptable\n\nAvailable representations: {media}");
-    Err(Refusal::not_routable(&words))
+    Err(Refusal::not_routable(&format!("{AVAILABLE}{media}")))
 }
 
 /// What an element asks for, if it is known.

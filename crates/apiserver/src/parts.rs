@@ -41,12 +41,7 @@ impl Api {
             ("binding", Verb::Create) => self.bind(ask).await,
             ("eviction", Verb::Create) => self.evict(ask).await,
             ("token", Verb::Create) => self.request_token(&ask).await,
-            (_, _) if streams => {
-                if base != "log" {
-                    self.review_connection(&ask).await?;
-                }
-                Err(no_kubelet(base))
-            }
+            (_, _) if streams => Box::pin(self.stream(verb, ask)).await,
             (_, Verb::Get) => self.get(&ask).await,
             (_, Verb::Update) => self.update_part(ask, Part::named(&name)).await,
             (_, Verb::Patch) => self.patch_part(ask, Part::named(&name)).await,
@@ -274,12 +269,6 @@ pub(crate) fn set_condition(object: &mut Value, condition: Value) {
         Some(known) => *known = condition,
         None => conditions.push(condition),
     }
-}
-
-fn no_kubelet(part: &str) -> Refusal {
-    Refusal::unavailable(&format!(
-        "this server has no node agents to ask for \"{part}\"; run the pod on a cluster with nodes"
-    ))
 }
 
 fn not_served(part: &str) -> Refusal {

@@ -83,7 +83,7 @@ pub(crate) fn answer(ask: &Ask, follower: Follower) -> Result<Response<Body>, Re
 }
 
 /// The proof that the request was understood (RFC 6455, 4.2.2).
-fn accept(key: &[u8]) -> String {
+pub(crate) fn accept(key: &[u8]) -> String {
     let mut text = key.to_vec();
     text.extend_from_slice(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     STANDARD.encode(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &text))

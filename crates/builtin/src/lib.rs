@@ -20,4 +20,5 @@ pub mod wire;
 pub use read::{Read, TypeError, read};
 pub use registry::{Group, Resource, Subresource, Version, groups, resource};
 pub use schema::schema;
+pub use time::whole_seconds;
 pub use types::{TypeId, kind_type, named_type};

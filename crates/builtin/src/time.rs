@@ -43,6 +43,22 @@ pub(crate) fn canonical(text: &str, grain: Grain) -> Result<Option<String>, Stri
     }
 }
 
+/// Reads a moment, cut to whole seconds, as Kubernetes reads one that is a parameter. No text is the
+/// zero time.
+///
+/// # Errors
+/// If it is not a moment in RFC 3339, in Go's words.
+pub fn whole_seconds(text: &str) -> Result<Timestamp, String> {
+    let zero = Timestamp::constant(ZERO_SECONDS, 0);
+    match text {
+        "" | "null" => Ok(zero),
+        _ => match canonical(text, Grain::Seconds)? {
+            Some(canonical) => canonical.parse().map_err(|fault: jiff::Error| fault.to_string()),
+            None => Ok(zero),
+        },
+    }
+}
+
 /// Writes the moment that many seconds and nanoseconds after 1970; `None` is the zero time.
 ///
 /// # Errors

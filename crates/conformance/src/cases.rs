@@ -29,6 +29,7 @@ mod reviews;
 mod tokens;
 
 mod controllers;
+mod streams;
 
 mod custom_objects;
 mod custom_rules;
@@ -56,7 +57,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 38] = [
+pub const TOPICS: [Topic; 39] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -78,6 +79,7 @@ pub const TOPICS: [Topic; 38] = [
     ("reviews", reviews::CASES),
     ("grants", grants::CASES),
     ("tokens", tokens::CASES),
+    ("streams", streams::CASES),
     ("definitions", definitions::CASES),
     ("custom objects", custom_objects::CASES),
     ("custom validation", custom_validation::CASES),

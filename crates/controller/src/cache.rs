@@ -276,3 +276,6 @@ pub(crate) fn encode(text: &str) -> String {
     }
     encoded
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,6 +135,9 @@ pub enum ShellError {
         /// The name.
         name: &'static str,
     },
+    /// The times of the lease make no election.
+    #[error("cannot compete for a lease")]
+    Timing(#[from] lease::TimingError),
     /// A task that cannot be spared was lost; the lease among them.
     #[error("lost a part of the shell")]
     Lost(#[from] Lost),
@@ -166,7 +169,8 @@ impl Shell {
     /// Puts controllers together. Their caches are filled through `reader`.
     ///
     /// # Errors
-    /// [`ShellError::TwoViews`] and [`ShellError::TwoNames`]: mistakes in the wiring.
+    /// [`ShellError::TwoViews`], [`ShellError::TwoNames`] and [`ShellError::Timing`]: mistakes in the
+    /// wiring and in the settings.
     pub fn new(
         clock: Clock,
         mut jitter: fastrand::Rng,
@@ -189,7 +193,8 @@ impl Shell {
         let limiter = Arc::new(Limiter::new(clock.clone(), options.rate));
         let (grant, permit) = match &options.lease {
             None => (None, Permit::always(clock.clone())),
-            Some(_) => {
+            Some(settings) => {
+                settings.timing.checked()?;
                 let (grant, permit) = Permit::on_grant(clock.clone());
                 (Some(grant), permit)
             }
@@ -393,3 +398,6 @@ impl fmt::Debug for Shell {
         to.debug_struct("Shell").field("seats", &self.desks.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,13 @@ impl From<Outcome> for Answer {
 }
 
 impl Writer {
+    /// A writer for one who asks now and then, leads nobody and competes with nobody.
+    #[must_use]
+    pub fn alone(clock: Clock, limit: Duration) -> Self {
+        let limiter = Arc::new(Limiter::new(clock.clone(), None));
+        Self { permit: Permit::always(clock.clone()), clock, limiter, limit }
+    }
+
     /// Carries out one write in the name of an actor.
     ///
     /// A write is not sent after the permit has lapsed, and one that is under way then is dropped: the

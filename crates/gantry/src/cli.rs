@@ -3,7 +3,11 @@
 mod apiserver;
 mod check;
 mod crds;
+mod node;
 mod operator;
+mod reach;
+mod status;
+mod up;
 mod user;
 
 use std::ffi::OsString;
@@ -25,8 +29,11 @@ Examples:
   gantry check manifests/                 read manifests and say what is wrong with them
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
-  gantry apiserver                        run a Kubernetes-compatible API server
   gantry operator --leader-elect          run the controllers against a cluster
+  gantry up                               run a whole cluster on this machine
+  gantry node kill gpu-0                  let something happen to a node
+  gantry status                           show what runs, what is held, and why
+  gantry apiserver                        run a Kubernetes-compatible API server alone
   gantry user add bob --group devs        give somebody a kubeconfig of their own
   gantry completions bash > /etc/bash_completion.d/gantry
 
@@ -50,7 +57,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Apiserver(apiserver::Arguments),
+    Up(Box<up::Arguments>),
+    Status(status::Arguments),
+    Node(node::Arguments),
+    Apiserver(Box<apiserver::Arguments>),
     Check(check::Arguments),
     Crds(crds::Arguments),
     Operator(Box<operator::Arguments>),
@@ -139,7 +149,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
     match command {
-        Command::Apiserver(arguments) => apiserver::run(arguments, output),
+        Command::Up(arguments) => up::run(*arguments, output),
+        Command::Status(arguments) => status::run(&arguments, output),
+        Command::Node(arguments) => node::run(&arguments, output),
+        Command::Apiserver(arguments) => apiserver::run(*arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, output),

@@ -94,6 +94,29 @@ pub fn data_dir(said: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// The kubeconfig that clients of this user read: the first that `KUBECONFIG` names, or the one in
+/// the home directory.
+///
+/// # Errors
+/// Neither `KUBECONFIG` nor `HOME` is set.
+pub fn kubeconfig() -> anyhow::Result<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = variable("KUBECONFIG");
+    let named = named.as_ref().and_then(|list| std::env::split_paths(list).next());
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    let own = || variable("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    named.or_else(own).context("neither KUBECONFIG nor HOME is set; name the file")
+}
+
+/// Whether the environment names a kubeconfig.
+#[must_use]
+pub fn names_kubeconfig() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    let named = std::env::var_os("KUBECONFIG");
+    named.is_some_and(|named| !named.is_empty())
+}
+
 /// Where programs of this user keep their data.
 ///
 /// # Errors

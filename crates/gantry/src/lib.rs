@@ -2,10 +2,13 @@
 
 pub mod cli;
 pub mod config;
+pub mod containers;
 pub mod endpoint;
 pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;
 pub mod output;
+pub mod overview;
 pub mod server;
+pub mod up;
 pub mod version;

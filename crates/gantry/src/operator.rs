@@ -15,7 +15,6 @@ use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
 use prometheus_client::metrics::counter::Counter;
 
-use self::cluster::connect;
 use self::controllers::Standing;
 use self::definitions::{Missing, missing_definitions};
 use crate::config::operator::{Checked, Controller, Operator};
@@ -149,7 +148,7 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     let ready = standing.clone();
     shell.health.add(Probe::Ready, "controllers", move || ready.ready())?;
     listen(settings, &mut shell, &standing).await?;
-    let client = connect(config)?;
+    let client = cluster::client(config)?;
     let clock = shell.tasks.clock().clone();
     let kinds = needed_kinds(settings);
     let missing = tokio::select! {

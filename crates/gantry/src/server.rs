@@ -52,6 +52,8 @@ pub struct Plan {
     pub version: &'static str,
     /// The plug-ins of admission that are on.
     pub plugins: gantry_apiserver::Plugins,
+    /// Reaches what runs on nodes, if anything does.
+    pub nodes: Option<Arc<dyn gantry_apiserver::nodes::Nodes>>,
 }
 
 /// A server that runs.
@@ -67,6 +69,8 @@ pub struct Running {
     pub recovery: Recovery,
     /// What the owner needs to reach it. It holds a private key.
     pub kubeconfig: String,
+    /// The authorities that vouch for its certificate, as PEM.
+    pub authority: String,
 }
 
 /// Starts a server; its tasks belong to `tasks`.
@@ -112,6 +116,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
             plan.strangers,
         ),
         service_network: plan.service_network,
+        nodes: plan.nodes,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(shown)?;
@@ -126,7 +131,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let names = gantry_serve::kubeconfig::Names::default();
     let Endpoint { server, authority } = &endpoint;
     let kubeconfig = gantry_serve::kubeconfig::kubeconfig(server, authority, pki.admin(), &names);
-    Ok(Running { api, store, address, recovery, kubeconfig })
+    Ok(Running { api, store, address, recovery, kubeconfig, authority: endpoint.authority })
 }
 
 /// What the user can do about a store that does not open.

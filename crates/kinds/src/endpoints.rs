@@ -102,7 +102,7 @@ pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut Faults) {
     let table = [
         (address.is_unspecified(), format!("may not be unspecified ({ip})")),
         (
-            address.is_loopback(),
+            address.is_loopback() && !is_pretended(address),
             "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned(),
         ),
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
@@ -115,6 +115,16 @@ pub(crate) fn check_endpoint_ip(ip: &str, path: &Path, faults: &mut Faults) {
         if applies {
             faults.value(path.clone(), ip, &detail);
         }
+    }
+}
+
+/// Whether an address is one that a pretended pod may have: all of 127.0.0.0/8 but its first
+/// sixteenth, where everything else on this machine listens. Kubernetes refuses these too, but its
+/// pods have networks of their own.
+fn is_pretended(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => it.is_loopback() && it.octets()[1] >= 16,
+        IpAddr::V6(_) => false,
     }
 }
 

@@ -21,6 +21,7 @@
 //! | `gantry.dev/sim-crash-after: 5s` | containers end after this time, with code 1 |
 //! | `gantry.dev/sim-exit-code: "3"` | with which code they end; `"1,1,0"` is a code for each run |
 //! | `gantry.dev/sim-image-pull-error` | images cannot be pulled; the value says why, or `true` |
+//! | `gantry.dev/sim-logs` | what containers say when they start, a line each; see [`logs`](crate::logs) |
 //! | `gantry.dev/sim-never-ready: "true"` | containers run and never get ready |
 //! | `<stage>.stage.kwok.x-k8s.io/delay`, `/jitter-delay` | how long a [stage](Stage) takes |
 
@@ -33,6 +34,8 @@ use crate::view::Node;
 
 mod admit;
 mod container;
+#[cfg(test)]
+mod convergence;
 mod node;
 mod pod;
 mod range;

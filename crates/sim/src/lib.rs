@@ -2,20 +2,30 @@
 //!
 //! What a real cluster does between an object and a running pod is done here by controllers in the
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
+//! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
-pub mod view;
 mod fit;
 mod lot;
 mod requests;
 #[cfg(test)]
 mod stand;
+pub mod view;
 
 pub mod batch;
+pub mod disruption;
 pub mod kubelet;
+pub mod logs;
 pub mod members;
 pub mod namespaces;
+pub mod node_lifecycle;
+pub mod pod_gc;
+mod pod_status;
+pub mod programs;
+pub mod rights;
 pub mod scheduler;
 pub mod services;
+pub mod shape;
+pub mod shell;
 pub mod workloads;
 
 pub use members::{Brief, Member, members};

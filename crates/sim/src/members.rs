@@ -3,10 +3,16 @@
 use std::sync::Arc;
 
 use gantry_reconcile::Controller;
+use jiff::Timestamp;
+use jiff::tz::TimeZoneDatabase;
 
-use crate::batch::{Jobs, TrackedPods};
+use crate::batch::{CronJobs, FinishedJobs, Jobs, TrackedPods};
+use crate::disruption::{Budgets, StaleDisruptions};
 use crate::kubelet;
 use crate::namespaces::{RootCertificates, ServiceAccounts};
+use crate::node_lifecycle::{NodeLifecycle, TaintEviction};
+use crate::pod_gc::PodCollector;
+use crate::rights;
 use crate::scheduler::{self, Scheduler};
 use crate::services::{EndpointSlices, EndpointsController};
 use crate::workloads;
@@ -35,12 +41,16 @@ impl std::fmt::Debug for Member {
 }
 
 /// What the members of a cluster are told.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Brief {
     /// How nodes are pretended.
     pub kubelet: kubelet::Settings,
     /// The certificates by which pods know the server, in PEM.
     pub certificates: String,
+    /// When this process began to look.
+    pub started: Timestamp,
+    /// The time zones that cron jobs may name.
+    pub zones: TimeZoneDatabase,
 }
 
 /// How many objects most controllers decide about at once.
@@ -49,12 +59,12 @@ const WORKERS: usize = 4;
 /// Everyone.
 #[must_use]
 pub fn members(brief: &Brief) -> Vec<Member> {
-    let mut members = controllers(&brief.certificates);
+    let mut members = controllers(brief);
     members.extend(nodes(&brief.kubelet));
     members.push(Member {
         controller: Arc::new(Scheduler),
         user: "system:kube-scheduler".to_owned(),
-        groups: Vec::new(),
+        groups: vec![rights::CONTROLLERS],
         manager: "kube-scheduler",
         component: scheduler::NAME,
         workers: 1,
@@ -69,7 +79,7 @@ pub fn nodes(settings: &kubelet::Settings) -> Vec<Member> {
         controller,
         // One for all of them: pretend nodes trust each other.
         user: "system:node:gantry".to_owned(),
-        groups: vec!["system:nodes", "system:masters"],
+        groups: vec!["system:nodes", rights::NODES],
         manager: "kubelet",
         component: "kubelet",
         workers,
@@ -82,13 +92,17 @@ pub fn nodes(settings: &kubelet::Settings) -> Vec<Member> {
 }
 
 /// The controllers of workloads, services, namespaces and nodes.
-fn controllers(certificates: &str) -> Vec<Member> {
+fn controllers(brief: &Brief) -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     let mut add = |controller: Arc<dyn Controller>, account: &'static str| {
         members.push(Member {
             controller,
             user: format!("system:serviceaccount:kube-system:{account}"),
-            groups: vec!["system:serviceaccounts", "system:serviceaccounts:kube-system"],
+            groups: vec![
+                "system:serviceaccounts",
+                "system:serviceaccounts:kube-system",
+                rights::CONTROLLERS,
+            ],
             manager: "kube-controller-manager",
             component: account,
             workers: WORKERS,
@@ -101,10 +115,17 @@ fn controllers(certificates: &str) -> Vec<Member> {
     }
     add(Arc::new(Jobs), Jobs::ACCOUNT);
     add(Arc::new(TrackedPods), TrackedPods::ACCOUNT);
+    add(Arc::new(CronJobs::new(brief.zones.clone())), CronJobs::ACCOUNT);
+    add(Arc::new(FinishedJobs), FinishedJobs::ACCOUNT);
     add(Arc::new(EndpointSlices), EndpointSlices::ACCOUNT);
     add(Arc::new(EndpointsController), EndpointsController::ACCOUNT);
+    add(Arc::new(Budgets), Budgets::ACCOUNT);
+    add(Arc::new(StaleDisruptions), StaleDisruptions::ACCOUNT);
+    add(Arc::new(NodeLifecycle::new(brief.started)), NodeLifecycle::ACCOUNT);
+    add(Arc::new(TaintEviction), TaintEviction::ACCOUNT);
+    add(Arc::new(PodCollector::default()), PodCollector::ACCOUNT);
     add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
-    add(Arc::new(RootCertificates::new(certificates.to_owned())), RootCertificates::ACCOUNT);
+    add(Arc::new(RootCertificates::new(brief.certificates.clone())), RootCertificates::ACCOUNT);
     members
 }
 
@@ -116,7 +137,12 @@ mod tests {
 
     #[test]
     fn everyone_has_a_name_and_an_identity_of_their_own() {
-        let members = members(&Brief::default());
+        let members = members(&Brief {
+            kubelet: kubelet::Settings::default(),
+            certificates: String::new(),
+            started: Timestamp::UNIX_EPOCH,
+            zones: TimeZoneDatabase::none(),
+        });
         let names: BTreeSet<&str> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names.len(), members.len());
         for member in &members {

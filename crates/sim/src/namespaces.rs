@@ -170,6 +170,9 @@ fn woken<V: View>(change: &Change, name: &str) -> Vec<Key> {
 
 #[cfg(test)]
 mod tests {
+    use gantry_reconcile::Propagation;
+    use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+
     use super::*;
 
     fn namespace(phase: &str) -> Option<Arc<Namespace>> {
@@ -243,6 +246,53 @@ mod tests {
         let plan = plan_certificates(&seen);
         let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("a merge") };
         assert_eq!(body["data"], json!({"ca.crt": "PEM", "more": null}));
+    }
+
+    #[test]
+    fn namespaces_are_equipped_in_the_same_way() {
+        let publisher = RootCertificates::new("PEM".to_owned());
+        let controllers: [&dyn Controller; 2] = [&ServiceAccounts, &publisher];
+        let make = |name: &str| (Namespace::RESOURCE, json!({"metadata": {"name": name}}));
+        let spoil: Action = Box::new(|server: &mut Server| {
+            server.delete(
+                &ServiceAccount::RESOURCE,
+                &Key::new("a", "default"),
+                Propagation::Orphan,
+            );
+            let key = Key::new("b", ConfigMap::ROOT_CERTIFICATES);
+            server.edit(&ConfigMap::RESOURCE, &key, |map| map["data"]["ca.crt"] = json!("x"));
+        });
+        let end: Action = Box::new(|server: &mut Server| {
+            server.edit(&Namespace::RESOURCE, &Key::cluster("c"), |it| {
+                it["status"]["phase"] = json!("Terminating");
+            });
+        });
+        let bad = (Namespace::RESOURCE, json!({"metadata": {"name": "bad"}, "status": 5}));
+        let scenario = Scenario {
+            controllers: &controllers,
+            defaults: |resource, object| {
+                if *resource == Namespace::RESOURCE && object["status"].is_null() {
+                    object["status"] = json!({"phase": "Active"});
+                }
+            },
+            objects: vec![make("a"), make("b"), make("c"), bad],
+            script: vec![spoil, end],
+            replicas: 2,
+            horizon: std::time::Duration::from_secs(60),
+        };
+        let shape = |server: &Server| {
+            let of = |name: &str| {
+                let map =
+                    server.get(&ConfigMap::RESOURCE, &Key::new(name, ConfigMap::ROOT_CERTIFICATES));
+                let account = server.get(&ServiceAccount::RESOURCE, &Key::new(name, "default"));
+                json!([account.is_some(), map.map(|it| &it["data"])])
+            };
+            json!([of("a"), of("b")])
+        };
+        let calm = shape(&scenario.run(0, Faults::none()).unwrap().server);
+        let whole = json!([true, {"ca.crt": "PEM"}]);
+        assert_eq!(calm, json!([whole, whole]));
+        scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
     }
 
     #[test]

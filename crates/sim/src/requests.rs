@@ -26,7 +26,10 @@ pub(crate) const UNSAID_CPU: i64 = 100;
 /// What is wanted of memory by who does not say, in bytes.
 pub(crate) const UNSAID_MEMORY: i64 = 200 << 20;
 
+/// Nano-units in a unit.
 const NANOS: i128 = 1_000_000_000;
+/// Nano-units in a thousandth.
+const MILLI: i128 = NANOS / 1000;
 
 /// Nano-units by name.
 type Sum<'a> = BTreeMap<&'a str, i128>;
@@ -37,10 +40,44 @@ impl Requests {
         Self::from(pod, Unsaid::Nothing)
     }
 
-    /// Processor and memory as they are counted when nodes are compared.
-    pub(crate) fn compared(pod: &Pod) -> (i64, i64) {
-        let all = Self::from(pod, Unsaid::Assumed);
-        (all.cpu, all.memory)
+    /// What a pod asks for; and processor and memory as they are counted when nodes are compared.
+    pub(crate) fn both(pod: &Pod) -> (Self, (i64, i64)) {
+        let spec = &pod.spec;
+        let all = [&spec.resources.requests, &spec.overhead];
+        if !spec.init_containers.is_empty() || all.iter().any(|it| !it.is_empty()) {
+            let compared = Self::from(pod, Unsaid::Assumed);
+            return (Self::of(pod), (compared.cpu, compared.memory));
+        }
+        // Most pods are as plain as this, and every plan adds up all of them.
+        let (mut cpu, mut memory, mut storage) = (0, 0, 0);
+        let (mut no_cpu, mut no_memory) = (0, 0);
+        let mut others = BTreeMap::<&str, i128>::new();
+        for container in &spec.containers {
+            let (mut has_cpu, mut has_memory) = (false, false);
+            for (name, amount) in &container.resources.requests {
+                match name.as_str() {
+                    "cpu" => (cpu, has_cpu) = (cpu + amount.nanos(), true),
+                    "memory" => (memory, has_memory) = (memory + amount.nanos(), true),
+                    "ephemeral-storage" => storage += amount.nanos(),
+                    "pods" => {}
+                    other => *others.entry(other).or_default() += amount.nanos(),
+                }
+            }
+            no_cpu += i128::from(!has_cpu);
+            no_memory += i128::from(!has_memory);
+        }
+        let whole = |(name, nanos): (&str, i128)| (name.to_owned(), up(nanos, NANOS));
+        let requests = Self {
+            cpu: up(cpu, MILLI),
+            memory: up(memory, NANOS),
+            storage: up(storage, NANOS),
+            others: others.into_iter().map(whole).collect(),
+        };
+        let compared = (
+            up(cpu + no_cpu * i128::from(UNSAID_CPU) * MILLI, MILLI),
+            up(memory + no_memory * i128::from(UNSAID_MEMORY) * NANOS, NANOS),
+        );
+        (requests, compared)
     }
 
     /// What a node has to give.
@@ -81,7 +118,7 @@ impl Requests {
         let mut whole = Self::default();
         for (name, nanos) in sum {
             match *name {
-                "cpu" => whole.cpu = up(*nanos, NANOS / 1000),
+                "cpu" => whole.cpu = up(*nanos, MILLI),
                 "memory" => whole.memory = up(*nanos, NANOS),
                 "ephemeral-storage" => whole.storage = up(*nanos, NANOS),
                 // Counted by themselves.
@@ -161,7 +198,7 @@ impl Unsaid {
         match self {
             Self::Nothing => {}
             Self::Assumed => {
-                sum.entry("cpu").or_insert_with(|| i128::from(UNSAID_CPU) * (NANOS / 1000));
+                sum.entry("cpu").or_insert_with(|| i128::from(UNSAID_CPU) * MILLI);
                 sum.entry("memory").or_insert_with(|| i128::from(UNSAID_MEMORY) * NANOS);
             }
         }
@@ -261,7 +298,31 @@ mod tests {
     fn what_is_not_said_is_assumed_for_comparing_only() {
         let pod = pod(&json!({"containers": [{"name": "a"}, container("1")]}));
         assert_eq!(Requests::of(&pod), Requests { cpu: 1000, ..Requests::default() });
-        assert_eq!(Requests::compared(&pod), (1100, 400 << 20));
+        assert_eq!(Requests::both(&pod), (Requests::of(&pod), (1100, 200 << 21)));
+    }
+
+    #[test]
+    fn the_short_way_is_no_other_way() {
+        let requests = |it: Value| json!({"name": "c", "resources": {"requests": it}});
+        let table = [
+            json!({"containers": []}),
+            json!({"containers": [container("1"), {"name": "b"}]}),
+            json!({"containers": [
+                requests(json!({"cpu": "1u", "memory": "1500m", "example.com/gpu": "2"})),
+                requests(json!({"cpu": "1u", "ephemeral-storage": "1Ki", "example.com/gpu": "1"})),
+            ]}),
+            json!({"containers": [container("1")], "initContainers": [container("3")]}),
+            json!({"containers": [container("1")], "overhead": {"cpu": "1"}}),
+        ];
+        for spec in table {
+            let pod = pod(&spec);
+            let long = Requests::from(&pod, Unsaid::Assumed);
+            assert_eq!(
+                Requests::both(&pod),
+                (Requests::of(&pod), (long.cpu, long.memory)),
+                "{spec}"
+            );
+        }
     }
 
     #[test]

@@ -2,10 +2,12 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod budget;
+mod controller_revision;
 mod cron_job;
+mod daemon_set;
 mod deployment;
 mod job;
-mod budget;
 mod lease;
 mod namespace;
 mod node;
@@ -15,8 +17,12 @@ mod program;
 mod replica_set;
 mod service;
 mod share;
+mod stateful_set;
 
+pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
+pub use controller_revision::ControllerRevision;
 pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
+pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonStrategy};
 pub use deployment::{
     Deployment, DeploymentSpec, DeploymentStatus, Picked, RollingUpdate, Strategy, StrategyKind,
 };
@@ -24,7 +30,6 @@ pub use job::{
     ConditionPattern, ExitCodes, FailureAction, Job, JobCondition, JobSpec, JobStatus,
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
 };
-pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
 pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
@@ -44,6 +49,10 @@ pub use service::{
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
 pub use share::{Rounding, Share};
+pub use stateful_set::{
+    Management, Ordinals, Partition, PersistentVolumeClaim, Retention, RetentionPolicy,
+    StatefulSet, StatefulSetSpec, StatefulSetStatus, UpdateKind, UpdateStrategy,
+};
 
 use std::collections::BTreeMap;
 

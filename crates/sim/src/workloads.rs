@@ -10,14 +10,19 @@ use gantry_reconcile::{Controller, Note, Reference, Step};
 mod births;
 mod claim;
 mod conditions;
+mod revisions;
 mod template;
 mod writes;
 
+mod daemon_set;
 mod deployment;
 mod replica_set;
+mod stateful_set;
 
+pub use daemon_set::DaemonSets;
 pub use deployment::Deployments;
 pub use replica_set::ReplicaSets;
+pub use stateful_set::StatefulSets;
 
 /// The most pods one plan makes or removes. More in one go would keep everybody else waiting; the
 /// rest is planned at once after that.
@@ -35,9 +40,11 @@ pub struct Actor {
 }
 
 /// Who writes for which controller.
-pub const ACTORS: [Actor; 2] = [
+pub const ACTORS: [Actor; 4] = [
+    Actor::new("daemonset", "daemon-set-controller"),
     Actor::new("deployment", "deployment-controller"),
     Actor::new("replicaset", "replicaset-controller"),
+    Actor::new("statefulset", "statefulset-controller"),
 ];
 
 impl Actor {
@@ -49,14 +56,14 @@ impl Actor {
 /// All of them.
 #[must_use]
 pub fn controllers() -> Vec<Box<dyn Controller>> {
-    vec![Box::new(Deployments), Box::new(ReplicaSets)]
+    vec![Box::new(DaemonSets), Box::new(Deployments), Box::new(ReplicaSets), Box::new(StatefulSets)]
 }
 
 /// A write about a pod that is told as the original controllers tell it.
 fn told(step: Step, about: &Reference, what: Told, name: &str) -> Step {
     let (done, message, refused, error) = match what {
-        Told::Create => ("SuccessfulCreate", "Created", "FailedCreate", "Error creating: "),
-        Told::Delete => ("SuccessfulDelete", "Deleted", "FailedDelete", "Error deleting: "),
+        Told::Create => ("SuccessfulCreate", "Created", "FailedCreate", "Error creating"),
+        Told::Delete => ("SuccessfulDelete", "Deleted", "FailedDelete", "Error deleting"),
     };
     step.done(Note::normal(about.clone(), done, format!("{message} pod: {name}")))
         .refused(Note::warning(about.clone(), refused, error.to_owned()))

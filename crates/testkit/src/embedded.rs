@@ -26,6 +26,7 @@ pub struct Embedded {
 #[derive(Clone, Debug)]
 pub struct Plan {
     program: PathBuf,
+    command: &'static str,
     data: Option<PathBuf>,
     port: u16,
     flags: Vec<String>,
@@ -41,7 +42,15 @@ impl Plan {
     /// A server run by the program at `program`, with data of its own.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), data: None, port: 0, flags: Vec::new() }
+        let command = "apiserver";
+        Self { program: program.into(), command, data: None, port: 0, flags: Vec::new() }
+    }
+
+    /// Runs a whole cluster instead of the server alone.
+    #[must_use]
+    pub fn whole_cluster(mut self) -> Self {
+        self.command = "up";
+        self
     }
 
     /// Keeps data in this directory, which stays.
@@ -77,7 +86,7 @@ impl Plan {
         let kubeconfig = run.folder().join("kubeconfig");
         let data = self.data.unwrap_or_else(|| run.folder().join("data"));
         let mut arguments =
-            vec!["apiserver".to_owned(), "--port".to_owned(), self.port.to_string()];
+            vec![self.command.to_owned(), "--port".to_owned(), self.port.to_string()];
         arguments.extend(["--data-dir".to_owned(), data.display().to_string()]);
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.extend(self.flags);

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod faults;
+mod streams;
 
 use bytes::Bytes;
 use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
@@ -19,12 +20,18 @@ use tokio_util::sync::CancellationToken;
 /// A server that keeps its objects in memory.
 struct Server {
     api: Api,
+    metrics: Metrics,
     /// Ends the server's own tasks when it is dropped.
-    _tasks: Tasks,
+    tasks: Tasks,
 }
 
 impl Server {
     async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// A server with other settings than usual.
+    async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (store, _) = Store::open(&Options::new(Durability::Ephemeral)).unwrap();
         let metrics = Metrics::new(&Build::default());
         let counters = Counters::register(&metrics).unwrap();
@@ -33,9 +40,10 @@ impl Server {
         let key = Key::generate().unwrap();
         let (issuer, tokens) = ("https://issuer".to_owned(), StaticTokens::default());
         let identity = Identity::new(key, issuer, tokens, Strangers::Anonymous);
-        let settings = Settings::new(identity, metrics);
+        let mut settings = Settings::new(identity, metrics.clone());
+        change(&mut settings);
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
-        Self { api, _tasks: tasks }
+        Self { api, metrics, tasks }
     }
 
     /// Sends JSON, or a patch of the type that `content` names, and reads the answer.

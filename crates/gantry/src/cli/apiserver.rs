@@ -35,6 +35,13 @@ use crate::version::VERSION;
 Then, in another terminal:
   kubectl --kubeconfig ~/.local/share/gantry/apiserver/kubeconfig get namespaces")]
 pub(super) struct Arguments {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What an API server can be told, whatever else runs beside it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
     /// Where objects and keys are kept.
     ///
     /// Only its owner may read it. By default it is gantry/apiserver in XDG_DATA_HOME.
@@ -149,11 +156,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let counters = tasks::Counters::register(&metrics)?;
     let mut tasks =
         Tasks::new(Clock::system(), counters, fastrand::Rng::new(), &CancellationToken::new());
-    let scratch = match (&arguments.data_dir, arguments.ephemeral) {
-        (None, true) => Some(tempfile::tempdir().context("could not create a directory")?),
-        _ => None,
-    };
-    let (plan, kubeconfig) = plan(arguments, scratch.as_ref())?;
+    let scratch = arguments.flags.scratch()?;
+    let (plan, kubeconfig) = plan(arguments.flags, scratch.as_ref())?;
     let ephemeral = plan.ephemeral;
     let Running { store, address, recovery, kubeconfig: text, .. } =
         server::start(plan, &mut tasks, metrics).await?;
@@ -168,7 +172,24 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         output.note("objects are kept in memory only: they are gone when this process ends");
     }
     watch_store(&store, &mut tasks);
-    let ending = shutdown::run(&mut tasks, &mut signals, GRACE).await;
+    let end = until_stopped(&store, &mut tasks, &mut signals, output).await?;
+    if end == End::Done {
+        output.note("stopped; start again with the same directory to go on");
+    }
+    Ok(end)
+}
+
+/// What the server keeps its objects in.
+type Store = gantry_store::Store<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>;
+
+/// Waits until the process is told to stop, lets everything end, and closes the store.
+pub(super) async fn until_stopped(
+    store: &Store,
+    tasks: &mut Tasks,
+    signals: &mut Signals,
+    output: &mut Output,
+) -> anyhow::Result<End> {
+    let ending = shutdown::run(tasks, signals, GRACE).await;
     let closing = store.clone();
     let closed = tokio::task::spawn_blocking(move || closing.close()).await?;
     if let Some(failure) = store.failed() {
@@ -179,19 +200,21 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     for loss in &ending.lost {
         output.error(format_args!("{loss}"));
     }
-    if ending.is_clean() {
-        output.note("stopped; start again with the same directory to go on");
-        Ok(End::Done)
-    } else {
-        Ok(End::Refused)
+    Ok(if ending.is_clean() { End::Done } else { End::Refused })
+}
+
+impl Flags {
+    /// A directory for the keys of a server that keeps nothing.
+    pub(super) fn scratch(&self) -> anyhow::Result<Option<tempfile::TempDir>> {
+        match (&self.data_dir, self.ephemeral) {
+            (None, true) => Ok(Some(tempfile::tempdir().context("could not create a directory")?)),
+            _ => Ok(None),
+        }
     }
 }
 
 /// Ends the process when the store fails: what the disk holds is only known after opening it anew.
-fn watch_store(
-    store: &gantry_store::Store<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>,
-    tasks: &mut Tasks,
-) {
+pub(super) fn watch_store(store: &Store, tasks: &mut Tasks) {
     let store = store.clone();
     tasks.spawn("store", tasks::OnLoss::EndOwner, |stop| async move {
         // Both may be dropped: they only wait.
@@ -206,11 +229,11 @@ fn watch_store(
 }
 
 /// What the server is to be, and where its kubeconfig goes.
-fn plan(
-    arguments: Arguments,
+pub(super) fn plan(
+    flags: Flags,
     scratch: Option<&tempfile::TempDir>,
 ) -> anyhow::Result<(Plan, PathBuf)> {
-    let Arguments {
+    let Flags {
         data_dir,
         ephemeral,
         port,
@@ -228,7 +251,7 @@ fn plan(
         enable_admission_plugins,
         disable_admission_plugins,
         repair,
-    } = arguments;
+    } = flags;
     let plugins = Plugins::choose(&enable_admission_plugins, &disable_admission_plugins)?;
     let directory = match (data_dir, scratch) {
         (None, Some(scratch)) => scratch.path().to_owned(),
@@ -261,6 +284,7 @@ fn plan(
             false => Strangers::Refused,
         },
         service_network: service_cluster_ip_range,
+        nodes: None,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))
@@ -341,7 +365,7 @@ fn network(text: &str) -> Result<(Ipv4Addr, u8), String> {
     Ok((Ipv4Addr::from(u32::from(address) & mask), bits))
 }
 
-fn report_recovery(recovery: &Recovery, output: &mut Output) {
+pub(super) fn report_recovery(recovery: &Recovery, output: &mut Output) {
     let Recovery { revision, checkpoint, changes, segments: _, cut, repaired } = recovery;
     tracing::info!(
         revision = revision.get(),

@@ -17,7 +17,7 @@ use super::form::Fit;
 use super::source::{self, File, KeysError, Map, Seen, Source, Step, WRITTEN_KEY};
 use super::values::{Layer, Origin, Remark, Report};
 use super::{keys, render};
-use crate::operator::cluster::{Asked, CallError, ConnectError, call, configure, connect};
+use crate::operator::cluster::{Asked, CallError, ConnectError, call, connect};
 
 /// Bytes of a configuration: a ConfigMap cannot hold more.
 const MOST_BYTES: u64 = 1 << 20;
@@ -231,8 +231,7 @@ impl<'a> Cluster<'a> {
 
     async fn reach(&self) -> Result<(kube::Client, &str), FetchError> {
         let namespace = self.namespace.as_ref().map_err(Clone::clone)?;
-        let connected = async || connect(&configure(self.kubeconfig, self.server).await?);
-        let client = self.client.get_or_try_init(connected).await?;
+        let client = self.client.get_or_try_init(|| connect(self.kubeconfig, self.server)).await?;
         Ok((client.clone(), namespace))
     }
 

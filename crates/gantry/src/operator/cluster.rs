@@ -39,11 +39,19 @@ pub async fn configure(
     Ok(config)
 }
 
-/// A client for the questions of the start.
+/// A client for the server that [`configure`] finds.
+///
+/// # Errors
+/// As there, or the credentials cannot be used.
+pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Client, ConnectError> {
+    client(&configure(kubeconfig, server).await?)
+}
+
+/// A client for a server that is known.
 ///
 /// # Errors
 /// The credentials cannot be used.
-pub fn connect(config: &kube::Config) -> Result<kube::Client, ConnectError> {
+pub fn client(config: &kube::Config) -> Result<kube::Client, ConnectError> {
     let client = kube::Client::try_from(config.clone());
     client.map_err(|error| ConnectError::Unusable(error.into()))
 }

@@ -16,6 +16,7 @@ mod quotas;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;
+mod up;
 
 use std::io::Write;
 use std::path::Path;

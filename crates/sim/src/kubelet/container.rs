@@ -5,11 +5,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::stage::{self, Stage, Wishes};
 use super::{Settings, Tells, second};
-use crate::lot;
 use crate::view::{
     Container, ContainerState, ContainerStatus, Pod, Program, ProgramState, RestartPolicy, Running,
     Terminated, Waiting,
 };
+use crate::{lot, programs};
 
 /// The shortest wait before a container that failed again is started again.
 const BACK_OFF: SignedDuration = SignedDuration::from_secs(10);
@@ -223,9 +223,7 @@ impl Course<'_> {
         let run = status.restart_count.to_string();
         let uid = self.pod.metadata.uid.as_str();
         let id = lot::digest(&[uid, &container.name, &run]);
-        let repository = container.image.split(['@']).next().unwrap_or_default();
-        let tag = repository.rfind(':').filter(|at| !repository[*at..].contains('/'));
-        let repository = &repository[..tag.unwrap_or(repository.len())];
+        let repository = programs::repository(&container.image);
         status.image_id = format!("{repository}@sha256:{}", lot::digest(&[&container.image]));
         status.container_id = format!("gantry://{id}");
         let since = Running { started_at: Some(second(self.now)) };
@@ -313,7 +311,7 @@ impl Course<'_> {
     }
 
     fn is_program(&self, container: &Container) -> bool {
-        self.settings.programs.contains(&container.image)
+        self.settings.programs.contains(programs::repository(&container.image))
     }
 
     /// What the program of this run of a container does.

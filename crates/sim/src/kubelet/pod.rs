@@ -14,7 +14,8 @@ use super::range::Range;
 use super::stage::{Stage, Wishes};
 use super::{Settings, admit, second, status};
 use crate::view::{
-    Container, ContainerState, ContainerStatus, Node, Phase, Pod, PodStatus, Program, RestartPolicy,
+    Container, ContainerState, ContainerStatus, Node, Phase, Pod, PodAddress, PodStatus, Program,
+    RestartPolicy,
 };
 
 /// The code of a container that ends because it is asked to.
@@ -178,6 +179,7 @@ fn take_on(
     next.start_time = Some(second(now));
     next.host_ip = range.host().to_string();
     next.pod_ip = address.to_string();
+    next.pod_ips = vec![PodAddress { ip: next.pod_ip.clone() }];
     let reason =
         if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
     let fresh = |container: &Container| ContainerStatus {

@@ -100,8 +100,6 @@ pub(super) enum Counted<'a> {
         /// Labels, and the values they share.
         shared: Vec<(&'a str, &'a str)>,
     },
-    /// Those of one owner.
-    Owned(&'a str),
     /// Those that require to be far from what this wish is about.
     KeepAway(Term<'a>),
     /// Those that like what this wish is about to be near, by how much; far when negative.
@@ -113,6 +111,16 @@ pub(super) enum Counted<'a> {
 struct Tally<'a> {
     counted: Counted<'a>,
     by_site: Vec<i64>,
+}
+
+/// The nodes by the values of a label: comparing numbers is much cheaper than comparing texts.
+#[derive(Debug)]
+pub(super) struct Topology<'a> {
+    key: &'a str,
+    /// The number of each node's place; none without the label.
+    pub(super) of: Vec<Option<usize>>,
+    /// How many places there are.
+    pub(super) places: usize,
 }
 
 /// How much those who require to be near a pod like it to be near, of a hundred.
@@ -131,6 +139,10 @@ pub(super) struct Board<'a> {
     /// What pods that are placed ask of incoming ones.
     standing: Vec<Tally<'a>>,
     namespaces: Labels<'a>,
+    /// Where the pods of each owner are that are to stay, a place for each pod.
+    owned: HashMap<&'a str, Vec<usize>>,
+    /// Nodes by the values of a label, as far as somebody has asked.
+    topologies: Vec<Arc<Topology<'a>>>,
     /// The priority of the least important pod that is or was placed.
     pub(super) lowest: i32,
 }
@@ -147,8 +159,17 @@ impl<'a> Board<'a> {
         let placed = vec![Vec::new(); sites.len()];
         let labels = namespaces.iter().map(|it| (it.metadata.name.as_str(), &it.metadata.labels));
         let (asked, standing, namespaces) = (Vec::new(), Vec::new(), labels.collect());
-        let mut board =
-            Self { sites, by_name, placed, asked, standing, namespaces, lowest: i32::MAX };
+        let mut board = Self {
+            sites,
+            by_name,
+            placed,
+            asked,
+            standing,
+            namespaces,
+            owned: HashMap::new(),
+            topologies: Vec::new(),
+            lowest: i32::MAX,
+        };
         for pod in pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
             if let Some(at) = board.find(&pod.spec.node_name) {
                 board.put(pod, at);
@@ -170,20 +191,23 @@ impl<'a> Board<'a> {
     pub(super) fn put(&mut self, pod: &'a Pod, at: usize) {
         self.placed[at].push(pod);
         self.lowest = self.lowest.min(pod.spec.priority);
-        self.sites[at].used.add(&Requests::of(pod));
         self.account(pod, at, 1);
     }
 
     /// Takes a pod off a node.
     pub(super) fn lift(&mut self, pod: &'a Pod, at: usize) {
         self.placed[at].retain(|it| it.metadata.uid != pod.metadata.uid);
-        self.sites[at].used.take(&Requests::of(pod));
         self.account(pod, at, -1);
     }
 
     fn account(&mut self, pod: &'a Pod, at: usize, sign: i64) {
         let site = &mut self.sites[at];
-        let (cpu, memory) = Requests::compared(pod);
+        let (requests, (cpu, memory)) = Requests::both(pod);
+        if sign > 0 {
+            site.used.add(&requests);
+        } else {
+            site.used.take(&requests);
+        }
         site.compared.0 = site.compared.0.saturating_add(sign.saturating_mul(cpu));
         site.compared.1 = site.compared.1.saturating_add(sign.saturating_mul(memory));
         site.pods += sign;
@@ -197,6 +221,15 @@ impl<'a> Board<'a> {
                 self.standing.len() - 1
             });
             self.standing[index].by_site[at] += sign;
+        }
+        let owner = pod.metadata.controller().filter(|_| !pod.metadata.is_going());
+        if let Some(owner) = owner {
+            let places = self.owned.entry(owner.uid.as_str()).or_default();
+            if sign > 0 {
+                places.push(at);
+            } else if let Some(one) = places.iter().position(|it| *it == at) {
+                places.swap_remove(one);
+            }
         }
         let namespaces = &self.namespaces;
         for tally in self.asked.iter_mut().filter(|it| it.counted.counts(pod, namespaces)) {
@@ -219,6 +252,31 @@ impl<'a> Board<'a> {
         &self.asked[index].by_site
     }
 
+    /// How many pods of an owner are on each node.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<i64> {
+        let mut by_site = vec![0; self.sites.len()];
+        for at in self.owned.get(uid).into_iter().flatten() {
+            by_site[*at] += 1;
+        }
+        by_site
+    }
+
+    /// The nodes by the values of a label.
+    pub(super) fn topology(&mut self, key: &'a str) -> Arc<Topology<'a>> {
+        if let Some(known) = self.topologies.iter().find(|it| it.key == key) {
+            return Arc::clone(known);
+        }
+        let mut numbers: HashMap<&str, usize> = HashMap::new();
+        let place = |site: &Site<'a>| {
+            let next = numbers.len();
+            site.label(key).map(|value| *numbers.entry(value).or_insert(next))
+        };
+        let of = self.sites.iter().map(place).collect();
+        let topology = Arc::new(Topology { key, of, places: numbers.len() });
+        self.topologies.push(Arc::clone(&topology));
+        topology
+    }
+
     /// What pods that are placed ask of this one: each wish that is about it, and who has it where.
     pub(super) fn asked_of<'s>(
         &'s self,
@@ -229,7 +287,7 @@ impl<'a> Board<'a> {
                 Counted::KeepAway(term) | Counted::Likes(term, _) => {
                     term.is_about(pod, &self.namespaces)
                 }
-                Counted::Wished(_) | Counted::Selected { .. } | Counted::Owned(_) => false,
+                Counted::Wished(_) | Counted::Selected { .. } => false,
             };
             about.then_some((&tally.counted, &tally.by_site[..]))
         })
@@ -267,10 +325,6 @@ impl Counted<'_> {
                     && meta.namespace == *namespace
                     && selector.matches(labels)
                     && shared.iter().all(shares)
-            }
-            Self::Owned(uid) => {
-                let owner = meta.controller();
-                !meta.is_going() && owner.is_some_and(|it| it.uid.as_str() == *uid)
             }
             Self::KeepAway(_) | Self::Likes(..) => false,
         }

@@ -1,12 +1,13 @@
 //! Which of the nodes that will do is the best.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::fit;
 use crate::lot;
 use crate::view::{Pod, SpreadConstraint, TaintEffect};
 
-use super::board::{Board, Counted, Site, Term};
+use super::board::{Board, Counted, Site, Term, Topology};
 use super::want::{Want, is_place, spread_among};
 
 /// The best a node can be by one measure.
@@ -126,10 +127,7 @@ fn liked_pods<'a>(board: &mut Board<'a>, pod: &'a Pod, fit: &[usize]) -> Vec<i64
                 add_by_place(board, &term.wish.topology_key, counts, *weight, fit, &mut sums);
                 any = true;
             }
-            Counted::KeepAway(_)
-            | Counted::Wished(_)
-            | Counted::Selected { .. }
-            | Counted::Owned(_) => {}
+            Counted::KeepAway(_) | Counted::Wished(_) | Counted::Selected { .. } => {}
         }
     }
     let (least, most) = (sums.iter().min().copied(), sums.iter().max().copied());
@@ -163,7 +161,7 @@ fn add_by_place(
 
 /// A way in which a pod would rather spread.
 struct Soft<'a> {
-    key: &'a str,
+    topology: Arc<Topology<'a>>,
     max_skew: i64,
     counts: Vec<i64>,
     by: Option<&'a SpreadConstraint>,
@@ -182,29 +180,31 @@ fn spread<'a>(board: &mut Board<'a>, pod: &'a Pod, fit: &[usize]) -> Vec<i64> {
     }
     // By its own constraints a node without their labels is no place; by the usual ones it is.
     let own = softs.iter().any(|it| it.by.is_some());
-    let counts = |at: usize| !own || softs.iter().all(|it| board.sites[at].label(it.key).is_some());
+    let labelled = |at: usize| softs.iter().all(|it| it.topology.of[at].is_some());
+    let counts: Vec<bool> = (0..board.sites.len()).map(|at| !own || labelled(at)).collect();
     let mut scores = vec![0.0_f64; fit.len()];
     for soft in &softs {
-        let places = fit.iter().filter(|at| counts(**at));
-        let places: BTreeSet<&str> =
-            places.filter_map(|at| board.sites[*at].label(soft.key)).collect();
-        let mut there: HashMap<&str, i64> = HashMap::new();
-        for (at, (site, count)) in board.sites.iter().zip(&soft.counts).enumerate() {
-            let place = site.label(soft.key).filter(|it| places.contains(it));
-            let is_place = || counts(at) && soft.by.is_none_or(|by| is_place(pod, by, site));
-            if let Some(place) = place.filter(|_| *count > 0 && is_place()) {
-                *there.entry(place).or_default() += count;
+        let (of, places) = (&soft.topology.of, soft.topology.places);
+        let mut open = vec![false; places];
+        for place in fit.iter().filter(|at| counts[**at]).filter_map(|at| of[*at]) {
+            open[place] = true;
+        }
+        let mut there = vec![0_i64; places];
+        for (at, count) in soft.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let is_place =
+                || counts[at] && soft.by.is_none_or(|by| is_place(pod, by, &board.sites[at]));
+            if let Some(place) = of[at].filter(|it| open[*it] && is_place()) {
+                there[place] += count;
             }
         }
-        let weight = (places.len() as f64 + 2.0).ln();
+        let weight = (open.iter().filter(|it| **it).count() as f64 + 2.0).ln();
         for (score, at) in scores.iter_mut().zip(fit) {
-            let site = &board.sites[*at];
-            let Some(place) = site.label(soft.key).filter(|_| counts(*at)) else { continue };
-            let count = there.get(place).copied().unwrap_or_default();
-            *score += count as f64 * weight + (soft.max_skew - 1) as f64;
+            if let Some(place) = of[*at].filter(|_| counts[*at]) {
+                *score += there[place] as f64 * weight + (soft.max_skew - 1) as f64;
+            }
         }
     }
-    let rounded = scores.iter().zip(fit).map(|(it, at)| counts(*at).then(|| it.round() as i64));
+    let rounded = scores.iter().zip(fit).map(|(it, at)| counts[*at].then(|| it.round() as i64));
     let rounded: Vec<Option<i64>> = rounded.collect();
     let most = rounded.iter().flatten().max().copied().unwrap_or_default();
     let least = rounded.iter().flatten().min().copied().unwrap_or_default();
@@ -224,15 +224,18 @@ fn softs<'a>(board: &mut Board<'a>, pod: &'a Pod) -> Vec<Soft<'a>> {
         return soft
             .filter_map(|by| {
                 let counts = board.count(spread_among(pod, by)?).to_vec();
-                let key = by.topology_key.as_str();
-                Some(Soft { key, max_skew: by.max_skew, counts, by: Some(by) })
+                let topology = board.topology(&by.topology_key);
+                Some(Soft { topology, max_skew: by.max_skew, counts, by: Some(by) })
             })
             .collect();
     }
     let spreads = ["ReplicaSet", "StatefulSet", "ReplicationController"];
     let owner = pod.metadata.controller().filter(|it| spreads.contains(&it.kind.as_str()));
     let Some(owner) = owner else { return Vec::new() };
-    let counts = board.count(Counted::Owned(owner.uid.as_str())).to_vec();
-    let soft = |key, max_skew| Soft { key, max_skew, counts: counts.clone(), by: None };
+    let counts = board.owned_by(owner.uid.as_str());
+    let mut soft = |key, max_skew| {
+        let topology = board.topology(key);
+        Soft { topology, max_skew, counts: counts.clone(), by: None }
+    };
     vec![soft(HOSTNAME, 3), soft(ZONE, 5)]
 }

@@ -78,20 +78,18 @@ impl<'a> Want<'a> {
         }
         let unwelcome = board.asked_of(pod).filter_map(|(wish, counts)| match wish {
             Counted::KeepAway(term) => Some(places(board, &term.wish.topology_key, counts)),
-            Counted::Likes(..)
-            | Counted::Wished(_)
-            | Counted::Selected { .. }
-            | Counted::Owned(_) => None,
+            Counted::Likes(..) | Counted::Wished(_) | Counted::Selected { .. } => None,
         });
         let unwelcome = unwelcome.collect();
         let hard = |it: &&SpreadConstraint| it.when_unsatisfiable != "ScheduleAnyway";
         let hard: Vec<&'a SpreadConstraint> =
             pod.spec.topology_spread_constraints.iter().filter(hard).collect();
         let spread = hard.iter().map(|it| Spread::new(board, pod, it, &hard)).collect();
+        let (requests, compared) = Requests::both(pod);
         Self {
             pod,
-            requests: Requests::of(pod),
-            compared: Requests::compared(pod),
+            requests,
+            compared,
             named: named(pod),
             ports: HostPort::of(pod).collect(),
             near,

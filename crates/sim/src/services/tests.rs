@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gantry_reconcile::{Plan, Write};
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::{Controller, Plan, Propagation, View, Write};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::view::{EndpointSlice, Endpoints};
+use crate::view::{EndpointSlice, Endpoints, Node};
 
 fn service(spec: &Value) -> Arc<Service> {
     let mut text = json!({
@@ -341,4 +342,92 @@ fn too_many_addresses_are_cut_and_said_so() {
     assert_eq!((count("addresses"), count("notReadyAddresses")), (550, 450));
     let note = &body(&plan)["metadata"]["annotations"]["endpoints.kubernetes.io/over-capacity"];
     assert_eq!(note, "truncated");
+}
+
+/// What is told of a service: each place once, whatever slice it is in.
+fn told(server: &Server, name: &str) -> Value {
+    let slices = server.list(&EndpointSlice::RESOURCE);
+    let own = |it: &&&Value| it["metadata"]["labels"][EndpointSlice::SERVICE] == name;
+    let places = slices.iter().filter(own).flat_map(|it| it["endpoints"].as_array().unwrap());
+    let mut places: Vec<String> = places
+        .map(|it| format!("{} {}", it["targetRef"]["name"], it["conditions"]["ready"]))
+        .collect();
+    places.sort();
+    let endpoints = server.get(&Endpoints::RESOURCE, &Key::new("n", name));
+    let older = endpoints.map(|it| {
+        let subsets = it["subsets"].as_array().cloned().unwrap_or_default();
+        let mut names: Vec<String> = subsets
+            .iter()
+            .flat_map(|it| it["addresses"].as_array().cloned().unwrap_or_default())
+            .map(|it| it["targetRef"]["name"].to_string())
+            .collect();
+        names.sort();
+        names
+    });
+    json!([slices.iter().filter(own).count() > 0, places, older])
+}
+
+#[test]
+fn places_are_told_in_the_same_way() {
+    let controllers: [&dyn Controller; 2] = [&EndpointSlices, &EndpointsController];
+    let service = |name: &str, selector: Value| {
+        let body = json!({
+            "metadata": {"name": name, "namespace": "n"},
+            "spec": {
+                "selector": selector, "clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"],
+                "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}],
+            },
+        });
+        (Service::RESOURCE, body)
+    };
+    let mut objects = vec![
+        service("web", json!({"app": "web"})),
+        service("leaves", json!({"app": "web"})),
+        service("bad", json!(7)),
+        (Node::RESOURCE, json!({"metadata": {"name": "node"}})),
+    ];
+    for number in 0..4 {
+        let mut body = pod_text(number, true);
+        body["metadata"].as_object_mut().unwrap().remove("uid");
+        body.as_object_mut().unwrap().remove("status");
+        objects.push((Pod::RESOURCE, body));
+    }
+    let ready = |number: usize, ready: bool| -> Action {
+        Box::new(move |server: &mut Server| {
+            let key = Key::new("n", &format!("p{number:03}"));
+            let status = pod_text(number, ready)["status"].clone();
+            server.edit(&Pod::RESOURCE, &key, |pod| pod["status"] = status);
+        })
+    };
+    let script: Vec<Action> = vec![
+        ready(0, true),
+        ready(1, true),
+        ready(2, false),
+        ready(3, true),
+        ready(1, false),
+        Box::new(|server: &mut Server| {
+            server.delete(&Pod::RESOURCE, &Key::new("n", "p003"), Propagation::Background);
+            server.edit(&Pod::RESOURCE, &Key::new("n", "p002"), |pod| {
+                pod["metadata"]["labels"] = json!({"app": "other"});
+            });
+        }),
+        Box::new(|server: &mut Server| {
+            server.delete(&Service::RESOURCE, &Key::new("n", "leaves"), Propagation::Background);
+        }),
+        ready(1, true),
+    ];
+    let scenario = Scenario {
+        controllers: &controllers,
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon: std::time::Duration::from_secs(120),
+    };
+    let shape = |server: &Server| json!([told(server, "web"), told(server, "leaves")]);
+    let calm = shape(&scenario.run(0, Faults::none()).unwrap().server);
+    let places = json!(["\"p000\" true", "\"p001\" true", "\"p003\" false"]);
+    assert_eq!(calm[0], json!([true, places, ["\"p000\"", "\"p001\""]]));
+    assert_eq!(calm[1], json!([false, [], null]));
+    scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
 }

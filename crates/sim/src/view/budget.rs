@@ -6,6 +6,8 @@ use gantry_reconcile::{Meta, Resource, Selector, View};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::{Condition, Share};
+
 /// A budget for disruptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -29,10 +31,14 @@ impl View for PodDisruptionBudget {
 
 /// What a budget is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpec {
     /// Which pods; none when absent.
     pub selector: Option<Selector>,
+    /// How many must be left.
+    pub min_available: Option<Share>,
+    /// How many may be missing.
+    pub max_unavailable: Option<Share>,
 }
 
 /// What is left of a budget.
@@ -43,4 +49,14 @@ pub struct BudgetStatus {
     pub disruptions_allowed: i64,
     /// Pods that were told to go and are still there, and since when.
     pub disrupted_pods: BTreeMap<String, Timestamp>,
+    /// How many pods are healthy.
+    pub current_healthy: i64,
+    /// How many must be.
+    pub desired_healthy: i64,
+    /// How many there should be.
+    pub expected_pods: i64,
+    /// For which generation this was found.
+    pub observed_generation: i64,
+    /// What is true of it.
+    pub conditions: Vec<Condition>,
 }

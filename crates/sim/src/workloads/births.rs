@@ -41,6 +41,30 @@ impl Births {
         births
     }
 
+    /// Names for one pod on each of these nodes.
+    pub(super) fn on_nodes(world: &World, owner: &Meta, nodes: &[String]) -> Self {
+        let pods = world.shelf::<Pod>();
+        let (key, revision) = (owner.key(), owner.resource_version.to_string());
+        let mut births = Self::default();
+        for node in nodes {
+            let mut attempt = 0_u64;
+            loop {
+                let parts = [owner.uid.as_str(), &revision, node, &attempt.to_string()];
+                let name = names::join(&owner.name, &names::suffix(&parts));
+                match pods.get(&key.beside(&name)) {
+                    None if births.names.contains(&name) => {}
+                    None => {
+                        births.names.push(name);
+                        break;
+                    }
+                    Some(pod) => births.last = births.last.max(pod.metadata.creation_timestamp),
+                }
+                attempt += 1;
+            }
+        }
+        births
+    }
+
     /// Until when pods may have been made that were not seen yet.
     pub(super) fn settle_at(&self, now: Timestamp) -> Option<Timestamp> {
         let until = self.last?.checked_add(SETTLING).ok()?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gantry_reconcile::object::controlled_by;
-use gantry_reconcile::{Meta, Owner, Selector, View, Write};
+use gantry_reconcile::{Meta, Owner, View, Write};
 use serde_json::{Value, json};
 
 use super::writes;
@@ -24,22 +24,21 @@ impl<V> Default for Claim<V> {
 }
 
 impl<V: View> Claim<V> {
-    /// What of `owned`, which `owner` controls, and of `orphans` belongs to it.
+    /// What of `owned`, which `owner` controls, and of `orphans` belongs to it: all that it `means`.
     ///
     /// An owner that is going adopts and releases nothing, and nothing that is going is adopted.
     pub(super) fn of<O: View>(
         owner: &Meta,
-        selector: Option<&Selector>,
+        means: impl Fn(&V) -> bool,
         owned: Vec<Arc<V>>,
         orphans: Vec<Arc<V>>,
     ) -> Self {
-        let means = |it: &Meta| selector.is_some_and(|selector| selector.matches(&it.labels));
         let mut claim = Self::default();
         for object in owned {
-            let meta = object.meta();
-            if means(meta) {
+            if means(&object) {
                 claim.mine.push(object);
             } else if !owner.is_going() {
+                let meta = object.meta();
                 let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
                 let others: Vec<Value> = others.map(reference).collect();
                 claim.writes.push(owners::<V>(meta, others));
@@ -47,7 +46,7 @@ impl<V: View> Claim<V> {
         }
         for object in orphans {
             let meta = object.meta();
-            if owner.is_going() || meta.is_going() || !means(meta) {
+            if owner.is_going() || meta.is_going() || !means(&object) {
                 continue;
             }
             let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
@@ -64,7 +63,8 @@ fn owners<V: View>(meta: &Meta, owners: Vec<Value>) -> Write {
     writes::change::<V>(meta, json!({"metadata": {"ownerReferences": owners}}))
 }
 
-fn reference(owner: &Owner) -> Value {
+/// An owner as objects spell it.
+pub(super) fn reference(owner: &Owner) -> Value {
     let mut reference = json!({
         "apiVersion": owner.api_version,
         "kind": owner.kind,

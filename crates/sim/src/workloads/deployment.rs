@@ -100,8 +100,9 @@ fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
     let mut orphans = shelf.within(key.namespace());
     orphans.retain(|it| it.metadata.controller().is_none());
     // An empty selector means everything to others, and nothing to a deployment.
-    let selector = Some(&deployment.spec.selector.selector).filter(|it| !it.is_empty());
-    let mut claim = Claim::of::<Deployment>(&deployment.metadata, selector, owned, orphans);
+    let selector = &deployment.spec.selector.selector;
+    let means = |set: &ReplicaSet| !selector.is_empty() && selector.matches(&set.metadata.labels);
+    let mut claim = Claim::of::<Deployment>(&deployment.metadata, means, owned, orphans);
     claim.mine.sort_by_cached_key(|it| sets::age(it));
     let hash = template::hash(&deployment.spec.template, deployment.status.collision_count);
     let name_taken = shelf.get(&key.beside(&sets::name(&deployment, &hash))).is_some();

@@ -91,8 +91,10 @@ fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
     let active = |pods: Vec<Arc<Pod>>| pods.into_iter().filter(|it| is_active(it)).collect();
     let owned = active(shelf.owned_by(&set.metadata.uid));
     let orphans = active(shelf.tagged(&Pod::without_owner(key.namespace())));
-    let selector = set.spec.selector.as_ref();
-    let claim = Claim::of::<ReplicaSet>(&set.metadata, selector, owned, orphans);
+    let means = |pod: &Pod| {
+        set.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
+    };
+    let claim = Claim::of::<ReplicaSet>(&set.metadata, means, owned, orphans);
     let mut seen = Seen { now, set, claim, crowds: BTreeMap::new(), births: Births::default() };
     let missing = seen.missing();
     if missing > 0 {

@@ -1,7 +1,6 @@
 //! Templates of pods: copying, comparing and naming them.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{Meta, View, names};
@@ -41,8 +40,7 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
 /// What stands for a template in names and labels. `collisions` says how often what it gave was
 /// taken.
 pub(super) fn hash(template: &Value, collisions: Option<i64>) -> String {
-    let mut text = String::new();
-    spell(&plain(template), &mut text);
+    let text = sorted(&plain(template)).to_string();
     match collisions {
         None => names::fingerprint(&[&text]),
         Some(count) => names::fingerprint(&[&text, &count.to_string()]),
@@ -98,31 +96,16 @@ fn without_nothing(value: &Value) -> Value {
     }
 }
 
-/// The same text for the same value, in whatever order its fields are.
-fn spell(value: &Value, text: &mut String) {
+/// The same value with all fields in order of their names.
+pub(super) fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
             let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
             fields.sort_unstable_by_key(|(name, _)| *name);
-            text.push('{');
-            for (name, value) in fields {
-                let _ = write!(text, "{name:?}:");
-                spell(value, text);
-                text.push(',');
-            }
-            text.push('}');
+            Value::Object(fields.into_iter().map(|(k, v)| (k.clone(), sorted(v))).collect())
         }
-        Value::Array(items) => {
-            text.push('[');
-            for item in items {
-                spell(item, text);
-                text.push(',');
-            }
-            text.push(']');
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            let _ = write!(text, "{value}");
-        }
+        Value::Array(items) => items.iter().map(sorted).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }
 

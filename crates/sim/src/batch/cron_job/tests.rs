@@ -80,7 +80,7 @@ fn jobs_are_started_when_their_time_has_come() {
     let none = json!({});
     let last = |time: &str| json!({"lastScheduleTime": time});
     let create = |minute: i64| vec![format!("create {}", name(minute))];
-    let table: Vec<(&str, Value, Value, &str, Vec<String>, Vec<&str>)> = vec![
+    let table = [
         ("too early", json!({}), none.clone(), "2026-01-01T00:09:59Z", vec![], vec![]),
         ("on time", json!({}), none.clone(), "2026-01-01T00:10:00Z", create(10), vec![]),
         ("once", json!({}), last("2026-01-01T00:10:00Z"), "2026-01-01T00:19:00Z", vec![], vec![]),
@@ -128,7 +128,7 @@ fn jobs_are_started_when_their_time_has_come() {
         (
             "never",
             json!({"schedule": "0 0 31 2 *"}),
-            none.clone(),
+            none,
             "2026-01-01T00:10:00Z",
             vec![],
             vec!["InvalidSchedule"],

@@ -280,6 +280,28 @@ fn jobs_end_in_the_same_place() {
     scenario.prove(0..16, shape).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
+/// Every pod is made once and counted once: as many are left as have ended well.
+#[test]
+fn no_pod_is_made_or_counted_twice() {
+    let kubelet = Kubelet { exit: WELL };
+    let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
+    let indexed = json!({"completions": 4, "parallelism": 3, "completionMode": "Indexed"});
+    let objects =
+        vec![job("j", json!({"completions": 5, "parallelism": 3})), job("numbers", indexed)];
+    let scenario = scenario(&controllers, objects, vec![]);
+    for seed in 0..60 {
+        let faults = Faults { lost_answers: 300, crashes: 20, ..Faults::none() };
+        let ending = scenario.run(seed, faults).unwrap();
+        let of = |name: &str| {
+            let pods = ending.server.list(&Pod::RESOURCE);
+            pods.iter().filter(|it| it["metadata"]["ownerReferences"][0]["name"] == name).count()
+        };
+        let counted = |name: &str| end(&ending.server, name)["counters"].clone();
+        assert_eq!((of("j"), counted("j")), (5, json!([0, 0, 0, 5, 0])), "seed {seed}");
+        assert_eq!((of("numbers"), counted("numbers")), (4, json!([0, 0, 0, 4, 0])), "seed {seed}");
+    }
+}
+
 #[test]
 fn removed_jobs_leave_no_pod_behind() {
     for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {

@@ -178,7 +178,7 @@ impl<'a> Sets<'a> {
             },
             "spec": spec,
         });
-        let failed = format!("Failed to create new replica set {name:?}: ");
+        let failed = format!("Failed to create new replica set {name:?}");
         let mut step = Step::new(writes::create::<ReplicaSet>(body)).refused(Note::warning(
             about.clone(),
             "ReplicaSetCreateError",

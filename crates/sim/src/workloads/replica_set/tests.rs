@@ -111,7 +111,7 @@ fn pods_that_are_missing_are_made_from_the_template() {
     let refused = plan.steps[0].refused.as_ref().unwrap();
     assert_eq!(
         (refused.reason.as_ref(), refused.message.as_str()),
-        ("FailedCreate", "Error creating: ")
+        ("FailedCreate", "Error creating")
     );
 }
 

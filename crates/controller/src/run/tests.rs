@@ -1,0 +1,264 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use gantry_process::clock::{Hand, Moment};
+use gantry_process::metrics::{Build, Metrics};
+use gantry_process::tasks::Counters;
+use gantry_reconcile::{Change, Key, Kind, Meta, Note, Plan, Reference, Step, Uid, View, Write};
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::transport;
+
+#[derive(Debug, Deserialize)]
+struct Thing {
+    metadata: Meta,
+}
+
+impl View for Thing {
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "things", "Thing");
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// The same kind through other eyes.
+#[derive(Debug, Deserialize)]
+struct Other {
+    metadata: Meta,
+}
+
+impl View for Other {
+    const RESOURCE: Resource = Thing::RESOURCE;
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// Does what the name of a key says, and writes down when.
+#[derive(Default)]
+struct Obedient {
+    planned: Mutex<Vec<(String, Timestamp)>>,
+}
+
+impl Controller for Obedient {
+    fn name(&self) -> &'static str {
+        "obedient"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Thing>()]
+    }
+
+    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn plan(&self, _: &World, key: &Key, now: Timestamp) -> Plan {
+        self.planned.lock().unwrap().push((key.name().to_owned(), now));
+        let mut plan = Plan::default();
+        let about = Reference {
+            resource: Thing::RESOURCE,
+            key: key.clone(),
+            uid: Uid::new("u"),
+            field: String::new(),
+        };
+        let writes = match key.name() {
+            "panic" => panic!("as it was told"),
+            "minutely" => {
+                plan.look_within(Duration::from_secs(60));
+                0
+            }
+            name => name.parse().unwrap_or(0),
+        };
+        for n in 0..writes {
+            let body = json!({ "metadata": { "name": n.to_string(), "namespace": "n" } });
+            let refused = Note::warning(about.clone(), "Failed", "Error creating".to_owned());
+            let create = Write::Create { resource: Thing::RESOURCE, body };
+            plan.steps.push(Step::new(create).refused(refused));
+        }
+        plan
+    }
+}
+
+/// A shell on a clock of its own, before a server that is empty and says no to everything.
+struct Stage {
+    hand: Hand,
+    handle: Handle,
+    controller: Arc<Obedient>,
+    /// The bodies of what was to be made, by the end of the path.
+    posts: Arc<Mutex<Vec<(String, String)>>>,
+    _running: JoinSet<Result<(), ShellError>>,
+}
+
+impl Stage {
+    async fn begin(options: Options) -> Self {
+        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let posts = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&posts);
+        let client = transport::in_process(move |request: Request<Bytes>| {
+            let watch = request.uri().query().is_some_and(|it| it.contains("watch"));
+            let (code, body) = match *request.method() {
+                Method::GET => (200, r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#),
+                _ => (403, r#"{"message":"quota is used up","reason":"Forbidden"}"#),
+            };
+            if request.method() == Method::POST {
+                let kind = request.uri().path().rsplit('/').next().unwrap().to_owned();
+                let text = String::from_utf8(request.body().to_vec()).unwrap();
+                log.lock().unwrap().push((kind, text));
+            }
+            async move {
+                if watch {
+                    std::future::pending::<()>().await;
+                }
+                Response::builder().status(code).body(Full::new(Bytes::from(body))).unwrap()
+            }
+        });
+        let metrics = Metrics::new(&Build::default());
+        let meters = Meters::register(&metrics).unwrap();
+        let counters = Counters::register(&metrics).unwrap();
+        let actor = Actor {
+            client: client.clone(),
+            manager: "m".to_owned(),
+            component: "c".to_owned(),
+            host: String::new(),
+        };
+        let controller = Arc::new(Obedient::default());
+        let seats =
+            vec![Seat::new(Arc::clone(&controller) as Arc<dyn Controller>, Arc::new(actor))];
+        let jitter = fastrand::Rng::with_seed(1);
+        let shell = Shell::new(hand.clock(), jitter.clone(), client, seats, options, meters);
+        let shell = shell.unwrap();
+        let handle = shell.handle();
+        let tasks = Tasks::new(hand.clock(), counters, jitter, &CancellationToken::new());
+        let mut running = JoinSet::new();
+        running.spawn(shell.run(tasks));
+        handle.filled().await;
+        Self { hand, handle, controller, posts, _running: running }
+    }
+
+    async fn wake(&self, name: &str) {
+        self.handle.wake("obedient", Key::new("n", name));
+        // A few times, because each write takes some turns of the runtime.
+        for _ in 0..20 {
+            self.hand.advance(Duration::ZERO).await;
+        }
+    }
+
+    /// When a key was planned, in milliseconds.
+    fn planned(&self, name: &str) -> Vec<i64> {
+        let planned = self.controller.planned.lock().unwrap();
+        let of = planned.iter().filter(|it| it.0 == name);
+        of.map(|it| it.1.as_millisecond()).collect()
+    }
+
+    fn posts(&self, kind: &str) -> Vec<String> {
+        let posts = self.posts.lock().unwrap();
+        posts.iter().filter(|it| it.0 == kind).map(|it| it.1.clone()).collect()
+    }
+}
+
+#[tokio::test]
+async fn after_many_refusals_the_rest_is_left() {
+    let stage = Stage::begin(Options { in_flight: 4, ..Options::default() }).await;
+    stage.wake("100").await;
+    let tried = stage.posts("things").len();
+    // Eight refusals, and those that were under way when the eighth came.
+    assert!((8..8 + 4).contains(&tried), "{tried} writes were tried");
+    assert_eq!(stage.planned("100"), [0]);
+    stage.hand.advance(Duration::from_millis(5)).await;
+    assert_eq!(stage.planned("100").len(), 2, "it is tried again after a while");
+    let events = stage.posts("events");
+    assert!(events[0].contains("Error creating: quota is used up"), "{}", events[0]);
+}
+
+#[tokio::test]
+async fn a_panic_is_the_key_s_own() {
+    let stage = Stage::begin(Options::default()).await;
+    stage.wake("panic").await;
+    stage.wake("fine").await;
+    assert_eq!(stage.planned("fine"), [0], "others go on");
+    stage.hand.advance(Duration::from_secs(3)).await;
+    let times = stage.planned("panic");
+    let pauses: Vec<i64> = times.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.len() > 5, "it is tried again: {pauses:?}");
+    let growing = pauses.windows(3).all(|three| three[2] > three[0]);
+    assert!(growing, "with growing pauses: {pauses:?}");
+}
+
+#[tokio::test]
+async fn a_plan_is_made_again_when_it_asks_for_it() {
+    let stage = Stage::begin(Options::default()).await;
+    stage.wake("minutely").await;
+    stage.hand.advance(Duration::from_secs(150)).await;
+    assert_eq!(stage.planned("minutely"), [0, 60_000, 120_000]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_without_a_permit() {
+    let clock = Hand::at(Timestamp::UNIX_EPOCH).clock();
+    let client = transport::in_process(|_: Request<Bytes>| async {
+        Response::new(Full::new(Bytes::from("{}")))
+    });
+    let actor =
+        Actor { client, manager: "m".to_owned(), component: "c".to_owned(), host: String::new() };
+    let (grant, permit) = Permit::on_grant(clock.clone());
+    let limiter = Arc::new(Limiter::new(clock.clone(), None));
+    let limit = Duration::from_secs(1);
+    let writer = Writer { clock, limiter, permit, limit };
+    let write = Write::Create { resource: Thing::RESOURCE, body: json!({}) };
+    let no = gantry_reconcile::Outcome::Unanswered("not leading".to_owned());
+    assert_eq!(writer.write(&actor, &write).await.outcome, no);
+    grant.until(Moment::default() + limit);
+    let yes = gantry_reconcile::Outcome::Done(Some(json!({})));
+    assert_eq!(writer.write(&actor, &write).await.outcome, yes);
+    grant.revoke();
+    assert_eq!(writer.write(&actor, &write).await.outcome, no);
+}
+
+/// Sees a kind through other eyes, or has the same name.
+struct Namesake(&'static str, fn() -> Kind);
+
+impl Controller for Namesake {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+    fn kinds(&self) -> Vec<Kind> {
+        vec![(self.1)()]
+    }
+    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+        Vec::new()
+    }
+    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
+        Plan::default()
+    }
+}
+
+#[tokio::test]
+async fn mistakes_in_the_wiring_are_refused() {
+    let client =
+        transport::in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
+    let actor = Arc::new(Actor {
+        client,
+        manager: "m".to_owned(),
+        component: "c".to_owned(),
+        host: String::new(),
+    });
+    let seat = |name, kind| Seat::new(Arc::new(Namesake(name, kind)), Arc::clone(&actor));
+    let thing: fn() -> Kind = Kind::of::<Thing>;
+    let table = [
+        ("they agree", vec![seat("a", thing), seat("b", thing)], None),
+        ("one name", vec![seat("a", thing), seat("a", thing)], Some("two controllers named a")),
+        ("two views", vec![seat("a", thing), seat("b", Kind::of::<Other>)], Some("two views")),
+    ];
+    for (why, seats, expected) in table {
+        let error = shelves(&seats).err().map(|error| error.to_string());
+        assert_eq!(error.is_some(), expected.is_some(), "{why}: {error:?}");
+        assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()), "{why}");
+    }
+}

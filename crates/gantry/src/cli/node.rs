@@ -1,0 +1,213 @@
+//! `gantry node`: what happens to the nodes of a cluster that runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use gantry_controller::Actor;
+use gantry_controller::writer::Writer;
+use gantry_process::clock::Clock;
+use gantry_reconcile::{Outcome, Write};
+use gantry_sim::shape::{self, Shape};
+use gantry_sim::view::Node;
+use http::Request;
+use serde_json::Value;
+
+use super::End;
+use super::reach::Reach;
+use super::up::read_shapes;
+use crate::output::Output;
+
+/// Add nodes to a cluster that runs, take them away, and let things happen to them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry node add big --cpu 96 --memory 1Ti --accelerators nvidia.com/gpu=8 --count 2
+  gantry node add --nodes more.yaml
+  gantry node kill gpu-0                  no power: it falls silent, its pods are lost after a while
+  gantry node revive gpu-0
+  gantry node upgrade-kernel gpu-0 6.11.0-9-generic")]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Add(Add),
+    /// Keep new pods away from nodes.
+    Cordon(Names),
+    /// Let new pods on nodes again.
+    Uncordon(Names),
+    /// Take the power of nodes away: they fall silent, and their pods stay as they are.
+    Kill(Names),
+    /// Give nodes their power back.
+    Revive(Names),
+    /// Start a node anew with another kernel.
+    UpgradeKernel {
+        /// The node.
+        name: String,
+        /// The release of the kernel, as `uname -r` prints it.
+        release: String,
+    },
+    /// Take nodes away. Their pods go when that is noticed.
+    Remove(Names),
+}
+
+#[derive(Debug, clap::Args)]
+struct Names {
+    /// The nodes.
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+}
+
+/// Add nodes of one shape, or of the shapes in a file.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// What their names begin with; numbers go on where they end.
+    #[arg(required_unless_present = "nodes")]
+    name: Option<String>,
+
+    /// A file of shapes, as `gantry up --nodes` reads it.
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    nodes: Option<PathBuf>,
+
+    /// How many.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    count: u32,
+
+    /// Processors of each.
+    #[arg(long, value_name = "AMOUNT")]
+    cpu: Option<String>,
+
+    /// Memory of each.
+    #[arg(long, value_name = "AMOUNT")]
+    memory: Option<String>,
+
+    /// Accelerators of each, as RESOURCE=NUMBER; may be repeated.
+    #[arg(long, value_name = "RESOURCE=NUMBER")]
+    accelerators: Vec<String>,
+
+    /// The release of their kernel.
+    #[arg(long, value_name = "RELEASE")]
+    kernel_version: Option<String>,
+
+    /// A label, as NAME=VALUE; may be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    labels: Vec<String>,
+}
+
+/// How long one write may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(act(arguments, output))
+}
+
+async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let (client, _) = arguments.reach.client().await?;
+    let nodes = read(&client).await?;
+    let (writes, done) = match &arguments.command {
+        Command::Add(add) => (added(add, &nodes)?, "added"),
+        Command::Cordon(names) => (each(names, &nodes, shape::cordon)?, "cordoned"),
+        Command::Uncordon(names) => (each(names, &nodes, shape::uncordon)?, "uncordoned"),
+        Command::Kill(names) => (each(names, &nodes, shape::kill)?, "without power"),
+        Command::Revive(names) => (each(names, &nodes, shape::revive)?, "with power again"),
+        Command::UpgradeKernel { name, release } => {
+            (vec![shape::upgrade_kernel(find(name, &nodes)?, release)], "starts anew")
+        }
+        Command::Remove(names) => (each(names, &nodes, shape::remove)?, "removed"),
+    };
+    let actor = Arc::new(Actor {
+        client,
+        manager: "gantry".to_owned(),
+        component: "gantry".to_owned(),
+        host: String::new(),
+    });
+    let writer = Writer::alone(Clock::system(), LIMIT);
+    for write in &writes {
+        let name = write.key();
+        match writer.write(&actor, write).await.outcome {
+            Outcome::Done(_) => output.result(format_args!("node/{name} {done}"))?,
+            Outcome::Absent => bail!("node {name} is gone"),
+            Outcome::Stale(why) => {
+                bail!("node {name} was changed by somebody else: {why}; try again")
+            }
+            Outcome::Refused(refusal) => {
+                return Err(anyhow::Error::new(refusal))
+                    .with_context(|| format!("could not {} node {name}", write.verb()));
+            }
+            Outcome::Unanswered(why) => {
+                bail!("nobody knows whether node {name} was written: {why}; look, and try again")
+            }
+        }
+    }
+    Ok(End::Done)
+}
+
+/// The nodes there are.
+async fn read(client: &kube::Client) -> anyhow::Result<Vec<Arc<Node>>> {
+    let request = Request::get("/api/v1/nodes").body(Vec::new())?;
+    let list: Value = client.request(request).await.context("could not read the nodes")?;
+    let nodes = list["items"].as_array().into_iter().flatten();
+    let nodes = nodes.map(|node| serde_json::from_value(node.clone()).map(Arc::new));
+    nodes.collect::<Result<_, _>>().context("could not understand the nodes")
+}
+
+fn find<'a>(name: &str, nodes: &'a [Arc<Node>]) -> anyhow::Result<&'a Node> {
+    let found = nodes.iter().find(|node| node.metadata.name == name);
+    found.map(AsRef::as_ref).with_context(|| {
+        let names: Vec<&str> = nodes.iter().map(|it| it.metadata.name.as_str()).take(20).collect();
+        format!("there is no node {name}; there are {}", names.join(", "))
+    })
+}
+
+fn each(
+    names: &Names,
+    nodes: &[Arc<Node>],
+    order: fn(&Node) -> Write,
+) -> anyhow::Result<Vec<Write>> {
+    // All of them are looked up before anything is written.
+    names.names.iter().map(|name| find(name, nodes).map(order)).collect()
+}
+
+fn added(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
+    let Add { name, nodes: file, count, cpu, memory, accelerators, kernel_version, labels } = add;
+    if let Some(file) = file {
+        let shapes = read_shapes(file)?;
+        return Ok(shapes.iter().flat_map(|it| shape::add(it, nodes)).collect());
+    }
+    let mut shape = Shape::new(name.as_deref().unwrap_or_default());
+    shape.count = *count;
+    let amount = |flag: &str, text: &String| {
+        text.parse().with_context(|| format!("--{flag} {text}: write an amount such as 8 or 64Gi"))
+    };
+    if let Some(text) = cpu {
+        shape.cpu = amount("cpu", text)?;
+    }
+    if let Some(text) = memory {
+        shape.memory = amount("memory", text)?;
+    }
+    for text in accelerators {
+        let (resource, count) = pair("accelerators", text, "nvidia.com/gpu=8")?;
+        let count = count.parse();
+        let count = count.with_context(|| format!("--accelerators {text}: how many?"))?;
+        let accelerator = shape::Accelerator { count, model: None };
+        shape.accelerators.insert(resource.to_owned(), accelerator);
+    }
+    shape.kernel_version.clone_from(kernel_version);
+    for text in labels {
+        let (name, value) = pair("label", text, "zone=a")?;
+        shape.labels.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(shape::add(&shape, nodes))
+}
+
+fn pair<'a>(flag: &str, text: &'a str, like: &str) -> anyhow::Result<(&'a str, &'a str)> {
+    text.split_once('=').with_context(|| format!("--{flag} {text}: write it like {like}"))
+}

@@ -1,0 +1,42 @@
+//! How commands reach a cluster that runs.
+
+use std::path::PathBuf;
+
+use crate::config;
+use crate::operator::cluster::connect;
+
+/// Which cluster is meant.
+#[derive(Debug, clap::Args)]
+pub(super) struct Reach {
+    /// The kubeconfig of the cluster.
+    ///
+    /// By default it is that of KUBECONFIG, or of the server that was started here, or ~/.kube/config.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Where a server that was started here keeps its kubeconfig.
+    #[arg(long, value_name = "DIR", env = "GANTRY_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl Reach {
+    /// A client, and where it leads.
+    pub(super) async fn client(&self) -> anyhow::Result<(kube::Client, String)> {
+        let file = self.file();
+        let path = file.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let client = connect(path.as_deref().unwrap_or_default(), None).await?;
+        let shown = path.unwrap_or_else(|| "the cluster of the usual kubeconfig".to_owned());
+        Ok((client, shown))
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        if let Some(file) = &self.kubeconfig {
+            return Some(file.clone());
+        }
+        if config::names_kubeconfig() {
+            return None;
+        }
+        let own = config::data_dir(self.data_dir.as_deref()).ok()?.join("kubeconfig");
+        own.is_file().then_some(own)
+    }
+}

@@ -1,0 +1,245 @@
+//! `gantry up`: a whole cluster in one process.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gantry_process::clock::{Clock, Moment};
+use gantry_process::metrics::{Build, Metrics};
+use gantry_process::shutdown::Signals;
+use gantry_process::tasks::{self, Tasks};
+use gantry_sim::logs::Logs;
+use gantry_store::{Durability, OpenError, Store};
+use tokio_util::sync::CancellationToken;
+
+use super::End;
+use super::apiserver::{self, Flags};
+use crate::containers::Containers;
+use crate::output::Output;
+use crate::server::{self, Plan, Running};
+use crate::up::{self, Door};
+use crate::version::VERSION;
+use crate::{config, kubeconfig};
+
+/// Run a whole cluster on this machine: API server, nodes, scheduler and controllers.
+///
+/// The nodes are simulated: pods are scheduled, start, become ready, log, fail and end as on real
+/// ones, but run nothing. Everything is kept in a directory; the next `gantry up` goes on from there.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry up
+  gantry up --demo
+  gantry up --nodes nodes.yaml --ephemeral --port 0
+  gantry up --merge-kubeconfig            then simply: kubectl get nodes
+
+Then, in another terminal:
+  export KUBECONFIG=~/.local/share/gantry/apiserver/kubeconfig
+  kubectl get nodes
+  gantry status")]
+pub(super) struct Arguments {
+    /// The nodes to have, by shape; those that are missing are added.
+    ///
+    /// Without it, a cluster that has no nodes gets three, one of them with eight accelerators.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    nodes: Option<PathBuf>,
+
+    /// How long pods take: `fast` at once, `general` some seconds for each step.
+    #[arg(long, value_name = "PROFILE", default_value = "fast", help_heading = "Cluster")]
+    profile: Profile,
+
+    /// Leave pods to a scheduler of your own.
+    #[arg(long, help_heading = "Cluster")]
+    no_scheduler: bool,
+
+    /// Fill the cluster with samples of what it can do.
+    #[arg(long, help_heading = "Cluster")]
+    demo: bool,
+
+    /// Forget all objects before starting. Keys are kept, so that kubeconfigs stay good.
+    #[arg(long, conflicts_with = "ephemeral", help_heading = "Cluster")]
+    reset: bool,
+
+    /// Add the context `gantry` to a kubeconfig and make it the current one.
+    ///
+    /// Without a file it is the first of KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Cluster")]
+    merge_kubeconfig: Option<Option<PathBuf>>,
+
+    #[command(flatten)]
+    server: Flags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Profile {
+    /// Every step at once.
+    Fast,
+    /// One to five seconds for each step, as on real nodes.
+    General,
+}
+
+impl From<Profile> for gantry_sim::kubelet::Profile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Fast => Self::Fast,
+            Profile::General => Self::General,
+        }
+    }
+}
+
+pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ending = runtime.block_on(serve(arguments, output));
+    // What still runs was given its time; nothing is written after the store is closed.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ending
+}
+
+async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let Arguments { nodes, profile, no_scheduler, demo, reset, merge_kubeconfig, server: flags } =
+        arguments;
+    let shapes = nodes.as_deref().map(read_shapes).transpose()?;
+    let mut signals = Signals::listen().context("could not listen for signals")?;
+    let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
+    let counters = tasks::Counters::register(&metrics)?;
+    let clock = Clock::system();
+    let mut tasks =
+        Tasks::new(clock.clone(), counters, fastrand::Rng::new(), &CancellationToken::new());
+    let mut progress = Progress::new(&clock);
+    let scratch = flags.scratch()?;
+    let (mut plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
+    let logs = Logs::new();
+    plan.nodes = Some(Arc::new(Containers::new(logs.clone(), clock.clone())));
+    if reset {
+        forget(&plan).await?;
+        progress.done(output, "reset", "all objects are forgotten");
+    }
+    let (ephemeral, directory) = (plan.ephemeral, plan.directory.clone());
+    let Running { api, store, address, recovery, kubeconfig, authority } =
+        server::start(plan, &mut tasks, metrics.clone()).await?;
+    apiserver::report_recovery(&recovery, output);
+    apiserver::watch_store(&store, &mut tasks);
+    progress.done(output, "api server", &format!("https://{address}"));
+    let door = Door::of_server(&api);
+    let kinds = up::install_kinds(&door).await?;
+    progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
+    let settings =
+        up::Settings { profile: profile.into(), certificates: authority, scheduler: !no_scheduler };
+    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
+    let count = cluster.controllers();
+    cluster.filled(&clock).await?;
+    progress.done(output, "controllers", &format!("{count} running"));
+    let nodes = cluster.make_nodes(&door, shapes.as_deref()).await?;
+    let nodes = cluster.nodes_ready(&clock, nodes).await?;
+    progress.done(output, "nodes", &nodes);
+    if demo {
+        let count = up::apply(&door, up::DEMO).await?;
+        progress.done(output, "demo", &format!("{count} objects; look with: gantry status"));
+    }
+    // Last: whoever waits for this file finds a cluster that is ready.
+    gantry_serve::files::write_private(&kubeconfig_file, kubeconfig.as_bytes())
+        .with_context(|| format!("could not write the kubeconfig {}", kubeconfig_file.display()))?;
+    output.result(format_args!("ready in {} on https://{address}", progress.total()))?;
+    match merge_kubeconfig {
+        Some(file) => merge(file, &kubeconfig, output)?,
+        None => {
+            let file = kubeconfig_file.display();
+            output.note(format_args!("  export KUBECONFIG={file}"));
+        }
+    }
+    output.note("  kubectl get nodes");
+    if ephemeral {
+        output.note("objects are kept in memory only: they are gone when this process ends");
+    }
+    output.finish()?;
+    let end = apiserver::until_stopped(&store, &mut tasks, &mut signals, output).await?;
+    if end == End::Done {
+        match ephemeral {
+            true => output.note("stopped; nothing was kept"),
+            false => output.note(format_args!(
+                "stopped; everything is kept in {}, and `gantry up` goes on from there",
+                directory.display()
+            )),
+        }
+    }
+    Ok(end)
+}
+
+/// The shapes of nodes in a file.
+pub(super) fn read_shapes(path: &Path) -> anyhow::Result<Vec<gantry_sim::shape::Shape>> {
+    let named = || format!("cannot use --nodes {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(named)?;
+    gantry_sim::shape::read(&text).map_err(|faults| {
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        anyhow::anyhow!("{}", faults.join("; ")).context(named())
+    })
+}
+
+/// Removes the objects of a server that does not run.
+async fn forget(plan: &Plan) -> anyhow::Result<()> {
+    let path = plan.directory.join("store");
+    if !path.is_dir() {
+        return Ok(());
+    }
+    let options = gantry_store::Options::new(Durability::Durable(path.clone()));
+    let forget = move || -> anyhow::Result<()> {
+        // Opened only to learn whether somebody else has it open. What is wrong with it otherwise
+        // does not matter any more.
+        match Store::<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>::open(
+            &options,
+        ) {
+            Err(error @ OpenError::InUse { .. }) => return Err(error.into()),
+            Ok((store, _)) => store.close()?,
+            Err(_) => {}
+        }
+        Ok(std::fs::remove_dir_all(&path)?)
+    };
+    let forgotten = tokio::task::spawn_blocking(forget).await?;
+    forgotten.context("could not forget the objects; is another `gantry up` running?")
+}
+
+/// Adds the context to the user's own kubeconfig.
+fn merge(file: Option<PathBuf>, text: &str, output: &mut Output) -> anyhow::Result<()> {
+    let file = match file {
+        Some(file) => file,
+        None => config::kubeconfig()?,
+    };
+    let kept = kubeconfig::add(&file, text)?;
+    output.note(format_args!("context `gantry` is the current one in {}", file.display()));
+    if let Some(kept) = kept {
+        output.note(format_args!("the file as it was: {}", kept.display()));
+    }
+    Ok(())
+}
+
+/// Tells what is done and how long it took.
+struct Progress {
+    clock: Clock,
+    begun: Moment,
+    last: Moment,
+}
+
+impl Progress {
+    fn new(clock: &Clock) -> Self {
+        let now = clock.moment();
+        Self { clock: clock.clone(), begun: now, last: now }
+    }
+
+    fn done(&mut self, output: &mut Output, what: &str, detail: &str) {
+        let now = self.clock.moment();
+        let took = shown(now - self.last);
+        self.last = now;
+        output.note(format_args!("  {what:<12} {detail:<48} {took:>8}"));
+    }
+
+    fn total(&self) -> String {
+        shown(self.clock.moment() - self.begun)
+    }
+}
+
+fn shown(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}

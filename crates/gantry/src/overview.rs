@@ -1,0 +1,408 @@
+//! One screen about a cluster: what runs, what is held, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+
+use gantry_api::quantity::Quantity;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The lists an overview is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Where the server is.
+    pub server: String,
+    /// The server's version.
+    pub version: String,
+    /// Nodes.
+    pub nodes: Vec<Value>,
+    /// Pods.
+    pub pods: Vec<Value>,
+    /// Objects of other kinds, by kind.
+    pub others: BTreeMap<String, Vec<Value>>,
+    /// How many objects there are of each of Gantry's own kinds.
+    pub own: BTreeMap<String, u64>,
+    /// What the process that runs the controllers says of itself, where it does.
+    pub process: Option<Value>,
+}
+
+/// What there is to say.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    server: String,
+    version: String,
+    nodes: Nodes,
+    resources: Vec<Amount>,
+    pods: BTreeMap<String, usize>,
+    workloads: Vec<Workloads>,
+    own: BTreeMap<String, u64>,
+    controllers: Option<u64>,
+    held: Vec<Line>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Nodes {
+    ready: usize,
+    not_ready: usize,
+    unschedulable: usize,
+}
+
+/// How much of something is asked for, and how much there is.
+#[derive(Clone, Debug, Serialize)]
+struct Amount {
+    name: String,
+    used: String,
+    total: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Workloads {
+    kind: String,
+    well: usize,
+    all: usize,
+}
+
+/// Something that is not as somebody wants it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Line {
+    object: String,
+    reason: String,
+    message: String,
+}
+
+impl Overview {
+    /// Draws the conclusions.
+    #[must_use]
+    pub fn of(seen: &Seen) -> Self {
+        let mut pods = BTreeMap::new();
+        for pod in &seen.pods {
+            let phase = text(pod, "/status/phase");
+            let phase = if going(pod) { "Terminating" } else { phase };
+            *pods.entry(phase.to_owned()).or_default() += 1;
+        }
+        let process = seen.process.as_ref();
+        let controllers = process.and_then(|it| it["controllers"].as_u64());
+        Self {
+            server: seen.server.clone(),
+            version: seen.version.clone(),
+            nodes: nodes(&seen.nodes),
+            resources: amounts(seen),
+            pods,
+            workloads: workloads(&seen.others),
+            own: seen.own.iter().filter(|(_, count)| **count > 0).map(owned).collect(),
+            controllers,
+            held: held(seen),
+        }
+    }
+
+    /// The screen. At most `lines` things that are held are shown.
+    #[must_use]
+    pub fn render(&self, lines: usize) -> String {
+        let Self { server, version, nodes, resources, pods, workloads, own, controllers, held } =
+            self;
+        let mut rows = vec![("cluster", format!("{server} ({version})"))];
+        if let Some(count) = controllers {
+            rows.push(("controllers", format!("{count} running")));
+        }
+        rows.push(("nodes", nodes.to_string()));
+        let amounts: Vec<String> = resources.iter().map(ToString::to_string).collect();
+        if !amounts.is_empty() {
+            rows.push(("requested", amounts.join("   ")));
+        }
+        let counts: Vec<String> =
+            pods.iter().map(|(phase, count)| format!("{count} {}", phase.to_lowercase())).collect();
+        let none = || "none".to_owned();
+        rows.push(("pods", if counts.is_empty() { none() } else { counts.join(", ") }));
+        for Workloads { kind, well, all } in workloads {
+            rows.push((kind, format!("{well} of {all} as wanted")));
+        }
+        let own: Vec<String> = own.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        if !own.is_empty() {
+            rows.push(("objects", own.join(", ")));
+        }
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        for (name, text) in rows {
+            let _ = writeln!(page, "{name:<13} {text}");
+        }
+        let _ = match held.len() {
+            0 => writeln!(page, "nothing is held"),
+            count => writeln!(page, "{count} held:"),
+        };
+        let width = held.iter().take(lines).map(|line| line.object.len()).max().unwrap_or(0);
+        for Line { object, reason, message } in held.iter().take(lines) {
+            let _ = writeln!(page, "  {object:<width$}  {reason}: {message}");
+        }
+        if held.len() > lines {
+            let left = held.len() - lines;
+            let _ = writeln!(page, "  and {left} more; see them with: gantry status -o wide");
+        }
+        page
+    }
+}
+
+impl fmt::Display for Nodes {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ready, not_ready, unschedulable } = self;
+        write!(to, "{ready} ready")?;
+        if *not_ready > 0 {
+            write!(to, ", {not_ready} not ready")?;
+        }
+        if *unschedulable > 0 {
+            write!(to, ", {unschedulable} cordoned")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} {}/{}", self.name, self.used, self.total)
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn going(object: &Value) -> bool {
+    !text(object, "/metadata/deletionTimestamp").is_empty()
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list(object, "/status/conditions").iter().find(|it| it["type"] == kind)
+}
+
+fn is(object: &Value, kind: &str, status: &str) -> bool {
+    condition(object, kind).is_some_and(|it| it["status"] == status)
+}
+
+fn name(kind: &str, object: &Value) -> String {
+    let name = text(object, "/metadata/name");
+    match text(object, "/metadata/namespace") {
+        "" => format!("{kind}/{name}"),
+        namespace => format!("{kind}/{name} -n {namespace}"),
+    }
+}
+
+fn nodes(nodes: &[Value]) -> Nodes {
+    let ready = nodes.iter().filter(|node| is(node, "Ready", "True")).count();
+    let cordoned = nodes.iter().filter(|node| node["spec"]["unschedulable"] == true).count();
+    Nodes { ready, not_ready: nodes.len() - ready, unschedulable: cordoned }
+}
+
+/// What pods that run or will run ask for, beside what nodes have.
+fn amounts(seen: &Seen) -> Vec<Amount> {
+    let mut totals: BTreeMap<&str, Quantity> = BTreeMap::new();
+    let mut used: BTreeMap<&str, Quantity> = BTreeMap::new();
+    for node in &seen.nodes {
+        add(&mut totals, node.pointer("/status/allocatable"));
+    }
+    let alive = |pod: &&Value| {
+        !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+            && !text(pod, "/spec/nodeName").is_empty()
+    };
+    for pod in seen.pods.iter().filter(alive) {
+        for container in list(pod, "/spec/containers") {
+            add(&mut used, container.pointer("/resources/requests"));
+        }
+    }
+    let shown = |(name, total): (&&str, &Quantity)| Amount {
+        name: (*name).to_owned(),
+        used: used.get(name).map_or_else(|| "0".to_owned(), ToString::to_string),
+        total: total.to_string(),
+    };
+    // The number of pods and the disk are rarely what is short.
+    let telling = |name: &str| {
+        !matches!(name, "pods" | "ephemeral-storage") && !name.starts_with("hugepages-")
+    };
+    totals.iter().filter(|(name, _)| telling(name)).map(shown).collect()
+}
+
+fn add<'a>(sums: &mut BTreeMap<&'a str, Quantity>, amounts: Option<&'a Value>) {
+    for (name, amount) in amounts.and_then(Value::as_object).into_iter().flatten() {
+        // The server has checked amounts when they were written.
+        let Ok(amount) = Quantity::parse(amount.as_str().unwrap_or_default()) else { continue };
+        let sum = sums.get(name.as_str()).map_or(Ok(amount), |sum| sum.checked_add(amount));
+        if let Ok(sum) = sum {
+            sums.insert(name, sum);
+        }
+    }
+}
+
+fn owned((kind, count): (&String, &u64)) -> (String, u64) {
+    (kind.clone(), *count)
+}
+
+fn workloads(others: &BTreeMap<String, Vec<Value>>) -> Vec<Workloads> {
+    let all = others.iter().filter(|(_, objects)| !objects.is_empty());
+    let row = |(kind, objects): (&String, &Vec<Value>)| Workloads {
+        kind: kind.clone(),
+        well: objects.iter().filter(|object| is_well(kind, object)).count(),
+        all: objects.len(),
+    };
+    all.map(row).collect()
+}
+
+/// Whether a workload is as it is wanted.
+fn is_well(kind: &str, object: &Value) -> bool {
+    let wanted = object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+    let seen =
+        number(object, "/status/observedGeneration") >= number(object, "/metadata/generation");
+    match kind {
+        "deployments" => {
+            seen && number(object, "/status/availableReplicas") >= wanted
+                && number(object, "/status/updatedReplicas") >= wanted
+        }
+        "statefulsets" => seen && number(object, "/status/readyReplicas") >= wanted,
+        "daemonsets" => {
+            let wanted = number(object, "/status/desiredNumberScheduled");
+            seen && number(object, "/status/numberAvailable") >= wanted
+        }
+        "jobs" => !is(object, "Failed", "True") && !is(object, "Suspended", "True"),
+        _ => true,
+    }
+}
+
+/// What is not as somebody wants it, each once.
+fn held(seen: &Seen) -> Vec<Line> {
+    let mut lines = BTreeSet::new();
+    let process = seen.process.iter().flat_map(|it| list(it, "/held"));
+    for held in process {
+        let object = serde_json::json!({"metadata": {
+            "name": held["name"], "namespace": held["namespace"],
+        }});
+        lines.insert(Line {
+            object: name(&text(held, "/kind").to_lowercase(), &object),
+            reason: text(held, "/reason").to_owned(),
+            message: text(held, "/message").to_owned(),
+        });
+    }
+    let mut tell = |kind: &str, object: &Value, why: &Value| {
+        lines.insert(Line {
+            object: name(kind, object),
+            reason: text(why, "/reason").to_owned(),
+            message: text(why, "/message").to_owned(),
+        });
+    };
+    for node in seen.nodes.iter().filter(|node| !is(node, "Ready", "True")) {
+        let unknown = serde_json::json!({"reason": "NotReady", "message": "the node says nothing"});
+        tell("node", node, condition(node, "Ready").unwrap_or(&unknown));
+    }
+    for pod in &seen.pods {
+        if let Some(why) = condition(pod, "PodScheduled").filter(|it| it["status"] == "False") {
+            tell("pod", pod, why);
+        }
+        let containers = ["/status/initContainerStatuses", "/status/containerStatuses"];
+        for container in containers.iter().flat_map(|it| list(pod, it)) {
+            let why = container.pointer("/state/waiting");
+            let plain = |why: &&Value| {
+                matches!(text(why, "/reason"), "ContainerCreating" | "PodInitializing" | "")
+            };
+            if let Some(why) = why.filter(|why| !plain(why)) {
+                tell("pod", pod, why);
+            }
+        }
+    }
+    for (kind, sign, status) in [
+        ("deployments", "Progressing", "False"),
+        ("deployments", "ReplicaFailure", "True"),
+        ("jobs", "Failed", "True"),
+        ("jobs", "Suspended", "True"),
+    ] {
+        for object in seen.others.get(kind).into_iter().flatten() {
+            if let Some(why) = condition(object, sign).filter(|it| it["status"] == status) {
+                tell(kind.trim_end_matches('s'), object, why);
+            }
+        }
+    }
+    lines.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen() -> Seen {
+        let node = |name: &str, ready: &str| {
+            json!({
+                "metadata": {"name": name},
+                "spec": {"unschedulable": name == "c"},
+                "status": {
+                    "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110", "example.com/gpu": "4"},
+                    "conditions": [{"type": "Ready", "status": ready, "reason": "NodeStatusUnknown",
+                                    "message": "Kubelet stopped posting node status."}],
+                },
+            })
+        };
+        let pod = |name: &str, node: &str, phase: &str| {
+            json!({
+                "metadata": {"name": name, "namespace": "n"},
+                "spec": {"nodeName": node, "containers": [
+                    {"resources": {"requests": {"cpu": "500m", "example.com/gpu": "1"}}},
+                    {"resources": {"requests": {"cpu": "1"}}},
+                ]},
+                "status": {"phase": phase},
+            })
+        };
+        let mut waiting = pod("big", "", "Pending");
+        waiting["status"]["conditions"] = json!([{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]);
+        let mut broken = pod("loop", "a", "Running");
+        broken["status"]["containerStatuses"] = json!([{"state": {"waiting": {
+            "reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}}]);
+        let deployment = json!({
+            "metadata": {"name": "web", "namespace": "n", "generation": 2},
+            "spec": {"replicas": 2},
+            "status": {"observedGeneration": 2, "availableReplicas": 2, "updatedReplicas": 1},
+        });
+        Seen {
+            server: "https://127.0.0.1:6443".to_owned(),
+            version: "v1.34.10".to_owned(),
+            nodes: vec![node("a", "True"), node("b", "Unknown"), node("c", "True")],
+            pods: vec![waiting.clone(), broken, pod("done", "a", "Succeeded")],
+            others: BTreeMap::from([("deployments".to_owned(), vec![deployment])]),
+            own: BTreeMap::from([("AppWrapper".to_owned(), 2), ("Module".to_owned(), 0)]),
+            process: Some(json!({"controllers": 2, "held": [{
+                "kind": "Pod", "namespace": "n", "name": "big", "reason": "Unschedulable",
+                "message": "0/3 nodes are available: 3 Insufficient cpu."}]})),
+        }
+    }
+
+    #[test]
+    fn one_screen_says_what_runs_and_what_is_held() {
+        let page = Overview::of(&seen()).render(2);
+        let expected = "\
+cluster       https://127.0.0.1:6443 (v1.34.10)
+controllers   2 running
+nodes         2 ready, 1 not ready, 1 cordoned
+requested     cpu 1500m/24   example.com/gpu 1/12   memory 0/96Gi
+pods          1 pending, 1 running, 1 succeeded
+deployments   0 of 1 as wanted
+objects       2 AppWrapper
+3 held:
+  node/b         NodeStatusUnknown: Kubelet stopped posting node status.
+  pod/big -n n   Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.
+  and 1 more; see them with: gantry status -o wide
+";
+        assert_eq!(page, expected);
+    }
+
+    #[test]
+    fn an_empty_cluster_has_a_screen_too() {
+        let page = Overview::of(&Seen::default()).render(9);
+        assert!(page.contains("pods          none\nnothing is held\n"), "{page}");
+    }
+}

@@ -1,0 +1,411 @@
+//! Wires a whole cluster: what runs in the same process as the API server.
+
+mod arrivals;
+mod programs;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use gantry_api::object::KINDS;
+use gantry_api::yaml;
+use gantry_apiserver::{Api, Caller};
+use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
+use gantry_process::clock::Clock;
+use gantry_process::metrics::Metrics;
+use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_reconcile::names::fingerprint;
+use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
+use gantry_sim::logs::Logs;
+use gantry_sim::programs::{Registry, hall};
+use gantry_sim::shape::Shape;
+use gantry_sim::view::{Node, Program};
+use gantry_sim::{Brief, Member, kubelet};
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::containers::Scribe;
+use arrivals::Arrivals;
+use programs::Told;
+
+/// Where the state of the controllers is shown.
+pub const STATUS_PATH: &str = "/gantry/status";
+
+/// The taint of a node that nobody has found ready yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// What an object that Gantry installs was made from; one that was made from the same is left alone.
+const SOURCE: &str = "gantry.dev/source";
+
+/// The server in the same process, asked in somebody's name.
+#[derive(Clone, Debug)]
+pub struct Door {
+    api: Api,
+    caller: Caller,
+}
+
+impl Door {
+    /// The door for the server itself, which may do everything.
+    #[must_use]
+    pub fn of_server(api: &Api) -> Self {
+        Self { api: api.clone(), caller: Caller::server() }
+    }
+
+    /// A door for somebody else.
+    #[must_use]
+    pub fn of(api: &Api, caller: Caller) -> Self {
+        Self { api: api.clone(), caller }
+    }
+
+    /// A client that comes through this door.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        let Self { api, caller } = self.clone();
+        transport::in_process(move |request: Request<Bytes>| {
+            let (api, caller) = (api.clone(), caller.clone());
+            async move { api.handle(request, Some(caller)).await }
+        })
+    }
+
+    /// Asks for something and reads the whole answer.
+    ///
+    /// # Errors
+    /// The answer breaks off or is no JSON.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &'static str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<(StatusCode, Value)> {
+        let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let request = Request::builder().method(method).uri(path);
+        let request = request
+            .header(http::header::CONTENT_TYPE, kind)
+            .header(http::header::USER_AGENT, "gantry-up")
+            .body(body)?;
+        let answer = self.api.handle(request, Some(self.caller.clone())).await;
+        let status = answer.status();
+        let body = answer.into_body().collect().await;
+        let body = body.map_err(|error| anyhow::anyhow!("the answer breaks off: {error}"))?;
+        Ok((status, serde_json::from_slice(&body.to_bytes())?))
+    }
+
+    /// Makes an object be as it is written, by server-side apply. Returns whether that changed
+    /// anything: what was made from the same text is not looked at again.
+    ///
+    /// # Errors
+    /// The server refuses it.
+    pub async fn install(&self, path: &str, object: &Value) -> anyhow::Result<bool> {
+        let source = fingerprint(&[&object.to_string()]);
+        let (status, found) = self.ask(Method::GET, path, "application/json", None).await?;
+        if status == StatusCode::OK && found["metadata"]["annotations"][SOURCE] == source.as_str() {
+            return Ok(false);
+        }
+        let mut object = object.clone();
+        object["metadata"]["annotations"][SOURCE] = json!(source);
+        let path = format!("{path}?fieldManager=gantry&force=true");
+        let kind = "application/apply-patch+yaml";
+        let (status, answer) = self.ask(Method::PATCH, &path, kind, Some(&object)).await?;
+        match status.is_success() {
+            true => Ok(true),
+            false => bail!("{}", answer["message"].as_str().unwrap_or("the server gave no reason")),
+        }
+    }
+}
+
+/// Makes the server serve Gantry's own kinds, and tells it the roles for them.
+///
+/// # Errors
+/// The server refuses one of them.
+pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
+    for kind in KINDS {
+        let definition = serde_json::to_value(kind.crd())?;
+        let path =
+            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", kind.crd_name());
+        let installed = door.install(&path, &definition).await;
+        installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
+    }
+    for object in gantry_api::roles::roles().iter().chain(&gantry_sim::rights::rights()) {
+        let path = path_of(object)?;
+        let installed = door.install(&path, object).await;
+        installed.with_context(|| format!("could not install {path}"))?;
+    }
+    Ok(KINDS.len())
+}
+
+/// Makes the objects of a text, by server-side apply. Returns how many there are.
+///
+/// # Errors
+/// The text is no YAML of objects, or the server refuses one of them.
+pub async fn apply(door: &Door, text: &str) -> anyhow::Result<usize> {
+    let documents = yaml::read(text)?;
+    for document in &documents {
+        let object = document.to_json();
+        let path = path_of(&object)?;
+        let installed = door.install(&path, &object).await;
+        installed.with_context(|| format!("could not make {path}"))?;
+    }
+    Ok(documents.len())
+}
+
+/// Samples of what a cluster does.
+pub const DEMO: &str = include_str!("up/demo.yaml");
+
+/// Where an object of the samples lives. They are of few kinds, so no discovery is asked.
+fn path_of(object: &Value) -> anyhow::Result<String> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (version, kind) = (&object["apiVersion"], &object["kind"]);
+    let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let plural = match kind {
+        "" => bail!("an object has no kind"),
+        "NetworkPolicy" | "PriorityClass" => format!("{}s", kind.to_lowercase().replace('y', "ie")),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let namespace = if kind == "Namespace" { "" } else { text("namespace") };
+    let resource = Resource {
+        group: group.to_owned().into(),
+        version: version.to_owned().into(),
+        plural: plural.into(),
+        kind: kind.to_owned().into(),
+        scope: if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced },
+        status: false,
+    };
+    Ok(resource.path(&Key::new(namespace, text("name"))))
+}
+
+/// How a cluster is to behave.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long pods take.
+    pub profile: kubelet::Profile,
+    /// The certificates by which pods know the server, in PEM.
+    pub certificates: String,
+    /// Whether pods are given to nodes here.
+    pub scheduler: bool,
+}
+
+/// What runs beside the API server.
+#[derive(Debug)]
+pub struct Cluster {
+    handle: Handle,
+    kubelet: kubelet::Settings,
+    arrivals: Arc<Arrivals>,
+    controllers: usize,
+}
+
+/// Starts the nodes, the scheduler and the controllers. Their tasks belong to `tasks`. What containers
+/// say is put into `logs`.
+///
+/// # Errors
+/// A mistake in the wiring.
+pub fn start(
+    api: &Api,
+    settings: &Settings,
+    logs: &Logs,
+    tasks: &mut Tasks,
+    metrics: &Metrics,
+) -> anyhow::Result<Cluster> {
+    let clock = tasks.clock().clone();
+    let started = clock.now();
+    let registry = Registry::own();
+    let kubelet = kubelet::Settings {
+        profile: settings.profile,
+        programs: Arc::new(registry.images()),
+        ..kubelet::Settings::default()
+    };
+    let (watcher, hall) = hall(registry, kubelet.clone());
+    let arrivals = Arc::new(Arrivals::default());
+    let scribe = Scribe::new(logs.clone(), clock.clone());
+    let observers: [Arc<dyn Controller>; 3] =
+        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
+    let server = Arc::new(Actor {
+        client: Door::of_server(api).client(),
+        manager: "gantry".to_owned(),
+        component: "gantry".to_owned(),
+        host: String::new(),
+    });
+    let seat = |observer| Seat::new(observer, Arc::clone(&server)).alone();
+    let mut seats: Vec<Seat> = observers.into_iter().map(seat).collect();
+    let members = members(api, settings, &kubelet, started);
+    let controllers = members.len();
+    seats.extend(members);
+    let meters = Meters::register(metrics)?;
+    let reader = Door::of_server(api).client();
+    let options =
+        Options { in_flight: 64, facts: [Program::RESOURCE].into(), ..Options::default() };
+    let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
+    let handle = shell.handle();
+    let inner = tasks.child();
+    tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
+    let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
+    let stage = tasks.child();
+    tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
+        hall.run(stage, told).await;
+        Ok(())
+    });
+    let shown = handle.clone();
+    api.show(STATUS_PATH, move || status(&shown, controllers, started, &clock));
+    Ok(Cluster { handle, kubelet, arrivals, controllers })
+}
+
+/// Which controllers run, and in whose name.
+fn members(
+    api: &Api,
+    settings: &Settings,
+    kubelet: &kubelet::Settings,
+    started: Timestamp,
+) -> Vec<Seat> {
+    let mut members = gantry_sim::members(&Brief {
+        kubelet: kubelet.clone(),
+        started,
+        certificates: settings.certificates.clone(),
+        zones: jiff::tz::db().clone(),
+    });
+    members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
+    let seat = |member: Member| {
+        let Member { controller, user, groups, manager, component, workers } = member;
+        let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
+        let caller = Caller::authenticated(&user, &groups);
+        let actor = Actor {
+            client: Door::of(api, caller).client(),
+            manager: manager.to_owned(),
+            component: component.to_owned(),
+            host: String::new(),
+        };
+        Seat { controller, actor: Arc::new(actor), workers }
+    };
+    members.into_iter().map(seat).collect()
+}
+
+impl Cluster {
+    /// How many controllers run.
+    #[must_use]
+    pub fn controllers(&self) -> usize {
+        self.controllers
+    }
+
+    /// Waits until the controllers have seen everything there is.
+    ///
+    /// # Errors
+    /// That takes too long; the error says what is missing.
+    pub async fn filled(&self, clock: &Clock) -> anyhow::Result<()> {
+        let Err(late) = clock.timeout(PATIENCE, self.handle.filled()).await else { return Ok(()) };
+        let missing = self.handle.missing();
+        let missing = missing.iter().map(|it| {
+            format!("{} ({})", it.resource, it.why.as_deref().unwrap_or("no answer yet"))
+        });
+        let missing: Vec<String> = missing.collect();
+        Err(late).with_context(|| format!("could not read {}", missing.join(", ")))
+    }
+
+    /// Adds the nodes that are missing: those of the shapes, or some to begin with if there are none
+    /// at all. Returns how many nodes there are then.
+    ///
+    /// # Errors
+    /// The server refuses one.
+    pub async fn make_nodes(&self, door: &Door, shapes: Option<&[Shape]>) -> anyhow::Result<usize> {
+        let known = self.handle.world().shelf::<Node>().len();
+        let standard;
+        let shapes = match shapes {
+            Some(shapes) => shapes,
+            None if known > 0 => return Ok(known),
+            None => {
+                standard = gantry_sim::shape::usual();
+                &standard
+            }
+        };
+        let mut count = known;
+        let numbered = |shape: &'_ Shape| {
+            (0..shape.count).map(|number| shape.node(number)).collect::<Vec<_>>()
+        };
+        for node in shapes.iter().flat_map(numbered) {
+            let kind = "application/json";
+            let path = "/api/v1/nodes?fieldManager=gantry";
+            let (status, answer) = door.ask(Method::POST, path, kind, Some(&node)).await?;
+            match status {
+                StatusCode::CONFLICT => {}
+                status if status.is_success() => count += 1,
+                _ => bail!(
+                    "could not add node {}: {}",
+                    node["metadata"]["name"].as_str().unwrap_or_default(),
+                    answer["message"].as_str().unwrap_or("the server gave no reason")
+                ),
+            }
+        }
+        Ok(count)
+    }
+
+    /// Waits until as many nodes are ready, and says what they are.
+    ///
+    /// # Errors
+    /// That takes too long; the error says which are not.
+    pub async fn nodes_ready(&self, clock: &Clock, count: usize) -> anyhow::Result<String> {
+        let nodes = || self.handle.world().shelf::<Node>().all();
+        // A node that somebody took down is not waited for.
+        let untainted = |node: &Node| !node.spec.taints.iter().any(|it| it.key == NOT_READY);
+        let settled =
+            |node: &Node| (node.is_ready() && untainted(node)) || !self.kubelet.is_up(node);
+        let ready = async {
+            loop {
+                let news = self.arrivals.news.notified();
+                if nodes().iter().filter(|node| settled(node)).count() >= count {
+                    return;
+                }
+                news.await;
+            }
+        };
+        if let Err(late) = clock.timeout(PATIENCE, ready).await {
+            let nodes = nodes();
+            let waiting = nodes.iter().filter(|node| !settled(node));
+            let waiting: Vec<&str> = waiting.map(|it| it.metadata.name.as_str()).collect();
+            let waiting = waiting.join(", ");
+            return Err(late).with_context(|| format!("nodes are not ready: {waiting}"));
+        }
+        let nodes = nodes();
+        let ready = nodes.iter().filter(|node| node.is_ready()).count();
+        Ok(match ready == nodes.len() {
+            true => format!("{ready} ready"),
+            false => format!("{ready} of {} ready", nodes.len()),
+        })
+    }
+}
+
+/// The state of the controllers, as `gantry status` reads it.
+fn status(handle: &Handle, controllers: usize, started: Timestamp, clock: &Clock) -> Value {
+    let held = handle.ledger().snapshot().into_iter().flat_map(|entry| {
+        let controller = entry.controller;
+        entry.held.into_iter().map(move |held| {
+            json!({
+                "controller": controller,
+                "kind": held.about.resource.kind,
+                "namespace": held.about.key.namespace(),
+                "name": held.about.key.name(),
+                "reason": held.reason,
+                "message": held.message,
+                "until": held.until.map(|until| until.to_string()),
+            })
+        })
+    });
+    let waiting = handle.waiting();
+    let waiting: BTreeMap<_, _> = waiting.into_iter().filter(|(_, keys)| *keys > 0).collect();
+    let missing = handle.missing();
+    let missing = missing.iter().map(|it| json!({"kind": it.resource.to_string(), "why": it.why}));
+    json!({
+        "version": crate::version::VERSION.version,
+        "started": started.to_string(),
+        "now": clock.now().to_string(),
+        "controllers": controllers,
+        "waiting": waiting,
+        "unfilled": missing.collect::<Vec<_>>(),
+        "held": held.collect::<Vec<_>>(),
+    })
+}
+
+/// How long a cluster may take to be ready before somebody is told why it is not.
+pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,209 @@
+use std::time::Duration;
+
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:10:00Z";
+
+fn pods(healthy: usize, sick: usize) -> Vec<Arc<Pod>> {
+    let pod = |number: usize| {
+        let ready = if number < healthy { "True" } else { "False" };
+        let text = json!({
+            "metadata": {
+                "name": format!("p{number}"), "namespace": "n", "labels": {"app": "web"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}],
+            },
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        Arc::new(serde_json::from_value(text).unwrap())
+    };
+    (0..healthy + sick).map(pod).collect()
+}
+
+fn seen(spec: &Value, status: &Value, pods: Vec<Arc<Pod>>, scale: Result<i64, &str>) -> BudgetSeen {
+    let mut object = json!({
+        "metadata": {
+            "name": "b", "namespace": "n", "uid": "b", "resourceVersion": "4", "generation": 2,
+        },
+        "spec": spec, "status": status,
+    });
+    object["spec"]["selector"] = json!({"matchLabels": {"app": "web"}});
+    BudgetSeen {
+        budget: Arc::new(serde_json::from_value(object).unwrap()),
+        pods,
+        scale: scale.map_err(str::to_owned),
+        now: NOW.parse().unwrap(),
+    }
+}
+
+fn status(plan: &Plan) -> &Value {
+    let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("a merge") };
+    &body["status"]
+}
+
+#[test]
+fn budgets_are_counted() {
+    let table = [
+        // what is wanted                   scale healthy sick   expected desired current allowed
+        (json!({"minAvailable": 2}), 9, 3, 0, [3, 2, 3, 1]),
+        (json!({"minAvailable": 2}), 9, 1, 2, [3, 2, 1, 0]),
+        (json!({"minAvailable": 0}), 9, 0, 0, [0, 0, 0, 0]),
+        (json!({"minAvailable": "50%"}), 5, 5, 0, [5, 3, 5, 2]),
+        (json!({"minAvailable": "100%"}), 5, 5, 0, [5, 5, 5, 0]),
+        (json!({"minAvailable": "34%"}), 3, 3, 0, [3, 2, 3, 1]),
+        (json!({"maxUnavailable": 1}), 5, 5, 0, [5, 4, 5, 1]),
+        (json!({"maxUnavailable": 1}), 5, 4, 1, [5, 4, 4, 0]),
+        (json!({"maxUnavailable": 9}), 5, 3, 2, [5, 0, 3, 3]),
+        (json!({"maxUnavailable": "30%"}), 10, 10, 0, [10, 7, 10, 3]),
+        (json!({"maxUnavailable": "1%"}), 10, 10, 0, [10, 9, 10, 1]),
+        (json!({"maxUnavailable": "0%"}), 10, 10, 0, [10, 10, 10, 0]),
+    ];
+    for (spec, scale, healthy, sick, expected) in table {
+        let plan = plan(&seen(&spec, &json!({}), pods(healthy, sick), Ok(scale)));
+        let fields = ["expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed"];
+        let found = fields.map(|name| status(&plan)[name].as_i64().unwrap());
+        assert_eq!(found, expected, "{spec}, {healthy} healthy, {sick} not");
+        let reason = if expected[3] > 0 { "SufficientPods" } else { "InsufficientPods" };
+        let truth = if expected[3] > 0 { "True" } else { "False" };
+        let condition = json!([{
+            "type": "DisruptionAllowed", "status": truth, "lastTransitionTime": NOW,
+            "reason": reason, "message": "", "observedGeneration": 2,
+        }]);
+        assert_eq!(status(&plan)["conditions"], condition, "{spec}");
+        assert_eq!(status(&plan)["observedGeneration"], 2);
+    }
+}
+
+#[test]
+fn nobody_may_go_while_the_need_is_not_known() {
+    let before = json!({"disruptionsAllowed": 3, "expectedPods": 5, "observedGeneration": 1});
+    let why = "jobs.batch does not implement the scale subresource";
+    let plan = plan(&seen(&json!({"maxUnavailable": 1}), &before, pods(5, 0), Err(why)));
+    assert_eq!(status(&plan)["disruptionsAllowed"], 0);
+    assert_eq!(status(&plan)["expectedPods"], 5);
+    let condition = &status(&plan)["conditions"][0];
+    assert_eq!((&condition["reason"], &condition["message"]), (&json!("SyncFailed"), &json!(why)));
+    let note = plan.steps[0].done.as_ref().unwrap();
+    assert_eq!(note.reason, "CalculateExpectedPodCountFailed");
+}
+
+#[test]
+fn pods_that_were_told_to_go_are_expected_to() {
+    let before = json!({"disruptedPods": {
+        "p0": "2026-01-01T00:09:00Z", "p1": "2026-01-01T00:07:00Z", "gone": "2026-01-01T00:09:00Z",
+    }});
+    let mut all = pods(4, 0);
+    let mut going = Pod::clone(&all[3]);
+    going.metadata.deletion_timestamp = Some(NOW.parse().unwrap());
+    all[3] = Arc::new(going);
+    let plan = plan(&seen(&json!({"minAvailable": 1}), &before, all, Ok(4)));
+    let expected = json!({"gone": null, "p0": "2026-01-01T00:09:00Z", "p1": null});
+    assert_eq!(status(&plan)["disruptedPods"], expected);
+    assert_eq!(status(&plan)["currentHealthy"], 2, "neither the expected nor the going one");
+    assert_eq!(plan.look_again, Some(Duration::from_millis(60_001)));
+    assert_eq!(plan.notes[0].reason, "NotDeleted");
+}
+
+#[test]
+fn what_stays_is_no_longer_said_to_go() {
+    let controllers: [&dyn Controller; 1] = [&StaleDisruptions];
+    let mark: Action = Box::new(|server: &mut Server| {
+        let at = server.now().to_string();
+        server.edit(&Pod::RESOURCE, &Key::new("n", "p"), |pod| {
+            pod["status"]["conditions"] =
+                json!([{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at}]);
+        });
+    });
+    let scenario = Scenario {
+        controllers: &controllers,
+        defaults: |_, _| {},
+        objects: vec![(Pod::RESOURCE, json!({"metadata": {"name": "p", "namespace": "n"}}))],
+        script: vec![mark],
+        replicas: 1,
+        horizon: Duration::from_secs(300),
+    };
+    let said = |server: &Server| {
+        server.list(&Pod::RESOURCE)[0]["status"]["conditions"][0]["status"].clone()
+    };
+    assert_eq!(said(&scenario.run(1, Faults::none()).unwrap().server), "False");
+    scenario.prove(0..8, said).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn budgets_end_in_the_same_place() {
+    let controllers: [&dyn Controller; 1] = [&Budgets];
+    let owner = |kind: &str, name: &str, uid: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": true}]);
+    let mut objects = vec![
+        (
+            Deployment::RESOURCE,
+            json!({"metadata": {"name": "d", "namespace": "n"}, "spec": {"replicas": 4}}),
+        ),
+        (
+            ReplicaSet::RESOURCE,
+            json!({
+                "metadata": {"name": "r", "namespace": "n", "ownerReferences": owner("Deployment", "d", "uid-1")},
+                "spec": {"replicas": 4},
+            }),
+        ),
+        (
+            PodDisruptionBudget::RESOURCE,
+            json!({
+                "metadata": {"name": "b", "namespace": "n"},
+                "spec": {"maxUnavailable": "25%", "selector": {"matchLabels": {"app": "web"}}},
+            }),
+        ),
+        (
+            PodDisruptionBudget::RESOURCE,
+            json!({"metadata": {"name": "bad", "namespace": "n"}, "spec": {"selector": 5}}),
+        ),
+    ];
+    for number in 0..4 {
+        let body = json!({
+            "metadata": {
+                "name": format!("p{number}"), "namespace": "n", "labels": {"app": "web"},
+                "ownerReferences": owner("ReplicaSet", "r", "uid-2"),
+            },
+        });
+        objects.push((Pod::RESOURCE, body));
+    }
+    let ready = |number: usize, truth: &'static str| -> Action {
+        Box::new(move |server: &mut Server| {
+            let key = Key::new("n", &format!("p{number}"));
+            server.edit(&Pod::RESOURCE, &key, |pod| {
+                pod["status"]["conditions"] = json!([{"type": "Ready", "status": truth}]);
+            });
+        })
+    };
+    let script: Vec<Action> = vec![
+        ready(0, "True"),
+        ready(1, "True"),
+        ready(2, "True"),
+        ready(3, "True"),
+        ready(0, "False"),
+        Box::new(|server: &mut Server| {
+            let key = Key::new("n", "d");
+            server.edit(&Deployment::RESOURCE, &key, |it| it["spec"]["replicas"] = json!(2));
+        }),
+    ];
+    let scenario = Scenario {
+        controllers: &controllers,
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 2,
+        horizon: Duration::from_secs(60),
+    };
+    let shape = |server: &Server| {
+        let budget = server.get(&PodDisruptionBudget::RESOURCE, &Key::new("n", "b")).unwrap();
+        let status = &budget["status"];
+        json!([
+            status["expectedPods"],
+            status["desiredHealthy"],
+            status["currentHealthy"],
+            status["disruptionsAllowed"]
+        ])
+    };
+    assert_eq!(shape(&scenario.run(0, Faults::none()).unwrap().server), json!([2, 1, 3, 2]));
+    scenario.prove(0..12, shape).unwrap_or_else(|failure| panic!("{failure}"));
+}

@@ -1,0 +1,63 @@
+//! What the members of a cluster may do beside what Kubernetes grants to their originals.
+//!
+//! The originals replace objects; the members here change fields, which is another verb. Nodes are
+//! known to Kubernetes by an authorizer of their own, which the embedded server does not have.
+
+use serde_json::{Value, json};
+
+/// The group of the controllers.
+pub const CONTROLLERS: &str = "system:gantry:controllers";
+/// The group of the pretended nodes.
+pub const NODES: &str = "system:gantry:nodes";
+
+/// The roles, and the bindings to the groups.
+#[must_use]
+pub fn rights() -> Vec<Value> {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let workloads = ["deployments", "replicasets", "statefulsets", "daemonsets"];
+    let with_status = |names: &[&str]| -> Vec<String> {
+        names.iter().flat_map(|it| [(*it).to_owned(), format!("{it}/status")]).collect()
+    };
+    let workloads = with_status(&workloads);
+    let workloads: Vec<&str> = workloads.iter().map(String::as_str).collect();
+    let core = ["pods", "pods/status", "nodes", "nodes/status", "endpoints", "configmaps"];
+    let batch = ["jobs", "jobs/status", "cronjobs", "cronjobs/status"];
+    let controllers = [
+        rule("apps", &workloads, &["patch"]),
+        rule("apps", &["controllerrevisions"], &["create", "delete", "patch"]),
+        rule("batch", &batch, &["patch"]),
+        rule("", &core, &["patch"]),
+        rule("", &["events"], &["create", "patch"]),
+        rule("discovery.k8s.io", &["endpointslices"], &["patch"]),
+        rule("policy", &["poddisruptionbudgets/status"], &["patch"]),
+    ];
+    let nodes = [
+        rule("", &["nodes", "nodes/status", "pods", "pods/status"], &["get", "patch"]),
+        rule("", &["pods"], &["delete"]),
+        rule("", &["events"], &["create", "patch"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
+    ];
+    let roles = [(CONTROLLERS, controllers.as_slice()), (NODES, nodes.as_slice())];
+    roles.iter().flat_map(|(name, rules)| [role(name, rules), binding(name)]).collect()
+}
+
+fn role(name: &str, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": rules,
+    })
+}
+
+/// The role, given to the group of the same name.
+fn binding(name: &str) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
+    })
+}

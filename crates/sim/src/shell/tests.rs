@@ -1,0 +1,228 @@
+use gantry_process::clock::Hand;
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use super::*;
+
+/// How a command ended and what it said.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    code: Result<u8, String>,
+    out: String,
+    err: String,
+}
+
+fn hand() -> Hand {
+    Hand::at("2026-11-06T05:06:20Z".parse::<Timestamp>().unwrap())
+}
+
+fn setting(tty: bool, clock: Clock) -> Setting {
+    let variables = [("A", "one"), ("B", "two words")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    Setting { hostname: "web-0".to_owned(), variables, tty, clock }
+}
+
+/// Runs a command that is given all of its input at once.
+async fn run_with(command: &[&str], input: &[&'static str], tty: bool) -> Ended {
+    let command: Vec<String> = command.iter().map(|&it| it.to_owned()).collect();
+    let (typed, stdin) = mpsc::channel(16);
+    for piece in input {
+        typed.send(Bytes::from_static(piece.as_bytes())).await.unwrap();
+    }
+    drop(typed);
+    let (stdout, mut out) = mpsc::channel(64);
+    let (stderr, mut err) = mpsc::channel(64);
+    let stdio = Stdio { stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) };
+    let setting = setting(tty, hand().clock());
+    let stop = CancellationToken::new();
+    // Both outputs are read all the time: a command waits for its reader.
+    let running = async { run(&command, &setting, stdio, &stop).await };
+    let (code, out, err) = tokio::join!(running, everything(&mut out), everything(&mut err));
+    Ended { code, out, err }
+}
+
+/// All that comes until the other end is gone.
+async fn everything(output: &mut mpsc::Receiver<Bytes>) -> String {
+    let mut all = Vec::new();
+    while let Some(bytes) = output.recv().await {
+        all.extend_from_slice(&bytes);
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+#[tokio::test]
+async fn programs_do_what_they_are_known_for() {
+    let table: [(&[&str], u8, &str, &str); 21] = [
+        (&["true"], 0, "", ""),
+        (&["false"], 1, "", ""),
+        (&["/bin/echo", "a", "b  c"], 0, "a b  c\n", ""),
+        (&["echo", "-n", "a"], 0, "a", ""),
+        (&["echo"], 0, "\n", ""),
+        (&["cat"], 0, "typed\nmore", ""),
+        (&["cat", "/etc/hostname", "-"], 0, "web-0\ntyped\nmore", ""),
+        (&["cat", "x"], 1, "", "cat: can't open 'x': No such file or directory\n"),
+        (&["cat", "/tmp"], 1, "", "cat: read error: Is a directory\n"),
+        (&["env"], 0, "A=one\nB=two words\n", ""),
+        (&["printenv", "B", "C"], 1, "two words\n", ""),
+        (&["ls", "/etc"], 0, "hostname\n", ""),
+        (&["ls", "-a", "usr", "/etc/hostname"], 0, "usr:\nbin\n/etc/hostname\n", ""),
+        (&["ls", "/x"], 1, "", "ls: /x: No such file or directory\n"),
+        (&["ls", "-l"], 1, "", "ls: option -l is not simulated\n"),
+        (&["pwd"], 0, "/\n", ""),
+        (&["/usr/bin/hostname"], 0, "web-0\n", ""),
+        (&["date"], 0, "Fri Nov  6 05:06:20 UTC 2026\n", ""),
+        (&["date", "-u", "+%Y-%m"], 0, "2026-11\n", ""),
+        (&["date", "+%"], 1, "", "date: invalid format '%'\n"),
+        (&["sleep", "x"], 1, "", "sleep: invalid number 'x'\n"),
+    ];
+    for (command, code, out, err) in table {
+        let ended = run_with(command, &["typed\n", "more"], false).await;
+        let expected = Ended { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
+        assert_eq!(ended, expected, "{command:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_the_runtimes_affair() {
+    let start = "OCI runtime exec failed: exec failed: unable to start container process: exec: ";
+    let table: [(&[&str], &str); 4] = [
+        (&["tar", "cf"], "\"tar\": executable file not found in $PATH"),
+        (&["exit", "3"], "\"exit\": executable file not found in $PATH"),
+        (&["/opt/x"], "\"/opt/x\": stat /opt/x: no such file or directory"),
+        (&[], "no command"),
+    ];
+    for (command, words) in table {
+        let ended = run_with(command, &[], false).await;
+        assert_eq!(ended.code, Err(format!("{start}{words}")), "{command:?}");
+        assert_eq!((ended.out.as_str(), ended.err.as_str()), ("", ""));
+    }
+}
+
+#[tokio::test]
+async fn a_shell_runs_lists() {
+    let table: [(&str, u8, &str, &str); 18] = [
+        ("echo a; echo b", 0, "a\nb\n", ""),
+        ("true && echo yes || echo no", 0, "yes\n", ""),
+        ("false && echo yes || echo no", 0, "no\n", ""),
+        ("false; echo $?", 0, "1\n", ""),
+        ("false || exit 3; echo never", 3, "", ""),
+        ("exit 300", 44, "", ""),
+        ("exit x", 2, "", "sh: exit: Illegal number: x\n"),
+        ("false; exit", 1, "", ""),
+        ("foo bar", 127, "", "sh: foo: not found\n"),
+        ("foo; echo after", 0, "after\n", "sh: foo: not found\n"),
+        ("echo \"$A $B\" '$A'", 0, "one two words $A\n", ""),
+        ("X='a  b'; echo $X \"$X\"; unset X; echo [$X]", 0, "a b a  b\n[]\n", ""),
+        ("export X=1; printenv X", 0, "1\n", ""),
+        ("cd /usr && pwd; cd bin; pwd; cd ../..; pwd", 0, "/usr\n/usr/bin\n/\n", ""),
+        ("cd x", 2, "", "sh: cd: can't cd to x: No such file or directory\n"),
+        ("cat", 0, "typed\nmore", ""),
+        ("echo 'a", 2, "", "sh: syntax error: unterminated quoted string\n"),
+        ("echo a | cat", 2, "", "sh: \"|\" is not simulated\n"),
+    ];
+    for (text, code, out, err) in table {
+        let ended = run_with(&["/bin/sh", "-c", text], &["typed\n", "more"], false).await;
+        let expected = Ended { code: Ok(code), out: out.to_owned(), err: err.to_owned() };
+        assert_eq!(ended, expected, "{text}");
+    }
+    let ended = run_with(&["sh", "-c"], &[], false).await;
+    assert_eq!((ended.code, ended.err.as_str()), (Ok(2), "sh: -c requires an argument\n"));
+    let ended = run_with(&["sh", "x.sh"], &[], false).await;
+    assert_eq!(ended.err, "sh: can't open 'x.sh': No such file or directory\n");
+}
+
+#[tokio::test]
+async fn a_shell_runs_what_is_typed() {
+    let input = ["echo a\nec", "ho b\ncat\nrest ", "of it"];
+    let ended = run_with(&["sh"], &input, false).await;
+    assert_eq!((ended.code, ended.out.as_str()), (Ok(0), "a\nb\nrest of it"));
+    let ended = run_with(&["sh"], &["false\n", "exit\n", "echo never\n"], false).await;
+    assert_eq!((ended.code, ended.out.as_str()), (Ok(1), ""));
+}
+
+#[tokio::test]
+async fn a_terminal_shows_what_is_typed() {
+    let ended = run_with(&["sh"], &["pwx\x7fd\r", "\x03", "foo\rexit 4\r"], true).await;
+    let shown =
+        "/ # pwx\x08 \x08d\r\n/\r\n/ # ^C\r\n/ # foo\r\nexit 4\r\nsh: foo: not found\r\n/ # ";
+    assert_eq!((ended.code, ended.out.as_str(), ended.err.as_str()), (Ok(4), shown, ""));
+    let ended = run_with(&["sh"], &["cat\rhi\r\x04\x04"], true).await;
+    assert_eq!(ended.out, "/ # cat\r\nhi\r\nhi\r\n/ # ");
+    assert_eq!(ended.code, Ok(0));
+}
+
+#[tokio::test]
+async fn sleeping_ends_with_its_time_a_key_or_the_client() {
+    enum How {
+        Time,
+        Key,
+        Stop,
+    }
+    for (how, expected) in [(How::Time, 0), (How::Key, 130), (How::Stop, KILLED)] {
+        let (hand, stop) = (hand(), CancellationToken::new());
+        let setting = setting(true, hand.clock());
+        let (typed, stdin) = mpsc::channel(4);
+        let stdio = Stdio { stdin: Some(stdin), ..Stdio::default() };
+        let command = ["sleep", "1.5m"].map(str::to_owned);
+        let run = run(&command, &setting, stdio, &stop);
+        let (code, ()) = tokio::join!(run, async {
+            tokio::task::yield_now().await;
+            match how {
+                How::Time => hand.advance(std::time::Duration::from_secs(90)).await,
+                How::Key => typed.send(Bytes::from_static(b"x\x03")).await.unwrap(),
+                How::Stop => stop.cancel(),
+            }
+        });
+        assert_eq!(code, Ok(expected));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_reading_stops_the_writer() {
+    let (stdout, mut out) = mpsc::channel(1);
+    let (typed, stdin) = mpsc::channel(1);
+    let stdio = Stdio { stdin: Some(stdin), stdout: Some(stdout), stderr: None };
+    let (setting, stop) = (setting(false, hand().clock()), CancellationToken::new());
+    let command = ["cat".to_owned()];
+    let copied = run(&command, &setting, stdio, &stop);
+    let client = async {
+        let mut sent = 0;
+        // One piece is with the reader, one in each channel: no more is taken than that.
+        while typed.try_send(Bytes::from_static(b"x")).is_ok() {
+            sent += 1;
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(sent <= 4, "{sent} pieces were taken for nobody");
+        drop(typed);
+        let mut heard = 0;
+        while out.recv().await.is_some() {
+            heard += 1;
+        }
+        (sent, heard)
+    };
+    let (code, (sent, heard)) = tokio::join!(copied, client);
+    assert_eq!((code, heard), (Ok(0), sent));
+}
+
+#[tokio::test]
+async fn variables_do_not_grow_without_end() {
+    let doubling = "A=$A$A;".repeat(200);
+    let ended = run_with(&["sh", "-c", &doubling], &[], false).await;
+    assert_eq!((ended.code, ended.err.as_str()), (Ok(2), "sh: argument list too long\n"));
+    let many: String = (0..1_100).map(|it| format!("X{it}=1;")).collect();
+    let ended = run_with(&["sh", "-c", &many], &[], false).await;
+    assert_eq!(ended.code, Ok(2));
+    assert!(ended.err.starts_with("sh: too many variables\n"), "{}", ended.err);
+}
+
+proptest! {
+    /// No script breaks the shell, and every one ends.
+    #[test]
+    fn any_script_ends(text in r#"([a-z $"';&|\\\n=]|echo|cat|exit |cd |ls |date \+%){0,30}"#) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ended = runtime.block_on(run_with(&["sh", "-c", &text], &["typed"], false));
+        prop_assert!(ended.code.is_ok());
+    }
+}
