@@ -275,6 +275,8 @@ impl Shell {
             );
             // It goes on after it is told to stop: the lease is kept while writes are under way.
             keeper.spawn("lease", OnLoss::EndOwner, move |_| keeper_of.run(left));
+        } else {
+            self.meters.leading(true);
         }
         // Likewise: the last events are told after the last write.
         let hush = CancellationToken::new();

@@ -9,8 +9,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Either, Full};
-use kube::client::Body;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
+
+mod gate;
+
+pub use gate::Gate;
+use gate::Gated;
 
 /// What a body may fail with.
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -27,6 +35,55 @@ pub fn to_cluster(mut config: Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     config.read_timeout = None;
     Client::try_from(config)
+}
+
+/// The same for writes of somebody who competes for a lease: what is on its way when the permit lapses
+/// does not leave this process any more, however long it was stopped. Of what is sent before, the
+/// connection is given up with the permit.
+///
+/// # Errors
+/// As [`to_cluster`].
+pub fn to_cluster_behind(mut config: Config, gate: Gate) -> Result<Client, kube::Error> {
+    // It says what cannot be used, proxies among it, and settles who encrypts.
+    to_cluster(config.clone())?;
+    config.default_retry = false;
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(config.connect_timeout);
+    let connector = config.rustls_https_connector_with_connector(Gated { connector, gate })?;
+    let client = AnyError(legacy::Client::builder(TokioExecutor::new()).build(connector));
+    let namespace = config.default_namespace.clone();
+    let client = ClientBuilder::new(client, namespace).with_layer(&config.extra_headers_layer()?);
+    let address = config.base_uri_layer();
+    Ok(match config.auth_layer()? {
+        Some(auth) => client.with_layer(&auth).with_layer(&address).build(),
+        None => client.with_layer(&address).build(),
+    })
+}
+
+/// A client with errors of any kind, which is what the layers of `kube` want below them.
+#[derive(Clone, Debug)]
+struct AnyError<Inner>(Inner);
+
+impl<Inner> tower_service::Service<Request<Body>> for AnyError<Inner>
+where
+    Inner: tower_service::Service<Request<Body>>,
+    Inner::Future: Send + 'static,
+    Inner::Error: Into<BodyError>,
+{
+    type Response = Inner::Response;
+    type Error = BodyError;
+    type Future = Pin<Box<dyn Future<Output = Result<Inner::Response, BodyError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        self.0.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let answer = self.0.call(request);
+        Box::pin(async move { answer.await.map_err(Into::into) })
+    }
 }
 
 /// A client of a server in the same process: requests are handed over as they are, without a socket,

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
 use crate::operator::SUBSYSTEMS;
+use crate::operator::controllers::NODE_LEASES;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
@@ -46,6 +47,7 @@ pub fn manifests() -> Vec<Manifest> {
         file("optional/check-user-access.yaml", access_reviews()),
         file("optional/quota.yaml", quota()),
         file("optional/scaling.yaml", scaling()),
+        file("optional/simulation.yaml", simulation()),
         file("optional/wrapped-secrets.yaml", vec![wrapped_secrets()]),
     ]
 }
@@ -244,6 +246,26 @@ fn scaling() -> Vec<Value> {
         "rules": [named_rule("", "secrets", &["instascale-ocm-secret"], &["get"])],
     });
     vec![everywhere, cluster_binding(name), secret, binding(name)]
+}
+
+fn simulation() -> Vec<Value> {
+    let name = "gantry-simulation";
+    let about = "Lets the operator speak for pretended nodes and their pods; for \
+                 simulation.enabled. It can then write the status of every node and pod.";
+    // Reading nodes, and reading and deleting pods, is part of what it always may.
+    let everywhere = cluster_wide(
+        name,
+        about,
+        &[rule("", &["nodes"], &["patch"]), rule("", &["nodes/status", "pods/status"], &["patch"])],
+    );
+    let leases = rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"]);
+    let place = json!({ "name": name, "namespace": NODE_LEASES, "labels": labels() });
+    let in_place = |mut object: Value| {
+        object["metadata"] = place.clone();
+        object
+    };
+    let role = json!({ "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "rules": [leases] });
+    vec![everywhere, cluster_binding(name), in_place(role), in_place(binding(name))]
 }
 
 fn service() -> Value {

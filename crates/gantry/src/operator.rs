@@ -1,6 +1,7 @@
 //! Wires the operator: the checks of the start, the servers for probes and metrics, the controllers.
 
 pub mod cluster;
+pub mod controllers;
 pub mod definitions;
 
 use std::time::Duration;
@@ -8,19 +9,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
-use gantry_process::health::{self, BindAddress, Handle, Health, Probe};
+use gantry_process::health::{self, BindAddress, Health, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
 use prometheus_client::metrics::counter::Counter;
 
+use self::controllers::Standing;
 use self::definitions::{Missing, missing_definitions};
 use crate::config::operator::{Checked, Controller, Operator};
 use crate::version::VERSION;
 
 /// The exit code when definitions are missing: installing them is what helps, not a restart.
 pub const MISSING_DEFINITIONS: u8 = 3;
-/// The exit code when another operator took the lead: a restart stands in line again.
+/// The exit code when the lease was lost: a restart stands in line again.
 pub const LOST_LEADERSHIP: u8 = 4;
 
 /// How long everything may take to finish when the operator is told to stop: less than the ten
@@ -28,7 +30,7 @@ pub const LOST_LEADERSHIP: u8 = 4;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The controllers that can be switched by name.
-pub const CONTROLLERS: &[Controller] = &[];
+pub const CONTROLLERS: &[Controller] = controllers::SIMULATION;
 
 /// A part of the operator that is switched as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,8 @@ pub struct Subsystem {
     pub enabled: fn(&Operator) -> bool,
     /// The kinds it cannot do without, by the names of their definitions.
     pub definitions: &'static [&'static str],
+    /// What does its work; nothing while it has none.
+    pub controllers: &'static [Controller],
 }
 
 /// The parts, each with the kinds it works on.
@@ -47,16 +51,25 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         name: "queue",
         enabled: |settings| settings.mcad_enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
+        controllers: &[],
     },
     Subsystem {
         name: "quota",
         enabled: |settings| settings.mcad_enabled && settings.mcad.quota_enabled,
         definitions: &["quotasubtrees.quota.codeflare.dev"],
+        controllers: &[],
     },
     Subsystem {
         name: "scaling",
         enabled: |settings| settings.instascale.enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
+        controllers: &[],
+    },
+    Subsystem {
+        name: "simulation",
+        enabled: |settings| settings.simulation.enabled,
+        definitions: &[],
+        controllers: controllers::SIMULATION,
     },
 ];
 
@@ -72,15 +85,16 @@ pub fn needed_kinds(settings: &Operator) -> Vec<&'static Kind> {
 pub struct Start {
     /// The configuration.
     pub checked: Checked,
-    /// The API server, with the operator's rights.
-    pub client: kube::Client,
+    /// How the API server is reached, with the operator's rights.
+    pub config: kube::Config,
     /// The namespace of the lease; none if there is no election.
     pub lease_namespace: Option<String>,
 }
 
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { checked, client: _, lease_namespace } = self;
+        // What the configuration of a client holds is secret.
+        let Self { checked, config: _, lease_namespace } = self;
         let mut fields = f.debug_struct("Start");
         fields.field("checked", checked).field("lease_namespace", lease_namespace);
         fields.finish_non_exhaustive()
@@ -126,17 +140,20 @@ pub fn announce() {
 /// # Errors
 /// An address is taken, or the API server did not answer the questions of the start.
 pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyhow::Result<Ended> {
-    let Start { checked, client, .. } = &start;
+    let Start { checked, config, .. } = &start;
     report(checked, &shell.metrics)?;
     let settings = &checked.settings;
     // Before anybody can ask: an operator is not ready because nothing has been checked yet.
-    let ready = shell.health.handle(Probe::Ready, "controllers", "the start is not done")?;
-    listen(settings, &mut shell).await?;
+    let standing = Standing::default();
+    let ready = standing.clone();
+    shell.health.add(Probe::Ready, "controllers", move || ready.ready())?;
+    listen(settings, &mut shell, &standing).await?;
+    let client = cluster::client(config)?;
     let clock = shell.tasks.clock().clone();
     let kinds = needed_kinds(settings);
     let missing = tokio::select! {
         // Either may be dropped: one only reads, the other only waits.
-        found = missing_definitions(client, &clock, &kinds) => found?,
+        found = missing_definitions(&client, &clock, &kinds) => found?,
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             shell.tasks.token().cancel();
@@ -146,7 +163,9 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
-    start_controllers(&start, &mut shell, &ready);
+    if !shell.tasks.token().is_cancelled() {
+        controllers::start(&start, &mut shell, &standing)?;
+    }
     Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
 }
 
@@ -162,9 +181,14 @@ fn report(checked: &Checked, metrics: &Metrics) -> Result<(), RegisterError> {
 }
 
 /// Answers probes and serves metrics, at one address if both are told the same.
-async fn listen(settings: &Operator, shell: &mut Shell) -> anyhow::Result<()> {
+async fn listen(settings: &Operator, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
     let (probes, metrics) = (settings.health.bind_address, settings.metrics.bind_address);
-    let probe_pages = shell.health.router(&settings.health.endpoints());
+    let mut probe_pages = shell.health.router(&settings.health.endpoints());
+    if settings.health.answers("status") {
+        tracing::warn!("a probe is answered at /status: the page of that name is not shown");
+    } else {
+        probe_pages = probe_pages.merge(standing.router());
+    }
     let metric_pages = health::metrics_router(shell.metrics.clone());
     let shared = probes == metrics && !matches!(probes, BindAddress::Disabled);
     let serving = match shared {
@@ -177,17 +201,6 @@ async fn listen(settings: &Operator, shell: &mut Shell) -> anyhow::Result<()> {
             .with_context(|| format!("could not serve {name}"))?;
     }
     Ok(())
-}
-
-/// Starts every controller that is switched on; their tasks belong to the shell. `ready` passes when
-/// they have seen the cluster.
-///
-/// There are none yet, and nobody shall think otherwise: an operator without controllers is alive
-/// and never ready.
-fn start_controllers(_start: &Start, _shell: &mut Shell, ready: &Handle) {
-    let why = "this build has no controllers";
-    ready.fail(why);
-    tracing::warn!("{why}: nothing will be reconciled");
 }
 
 #[cfg(test)]
@@ -210,10 +223,17 @@ mod tests {
             ("nothing", "mcadEnabled: false", vec![]),
             ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
             ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
+            ("nodes", "mcadEnabled: false\nsimulation: {enabled: true}", vec![]),
         ];
         for (why, text, expected) in table {
             assert_eq!(needed(text), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn every_controller_belongs_to_one_part() {
+        let all: Vec<_> = SUBSYSTEMS.iter().flat_map(|part| part.controllers).collect();
+        assert_eq!(all, CONTROLLERS.iter().collect::<Vec<_>>());
     }
 
     #[test]

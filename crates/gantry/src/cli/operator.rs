@@ -20,8 +20,11 @@ use crate::config::operator::{Checked, settle};
 use crate::config::source::OWN;
 use crate::config::values::{Layer, Report};
 use crate::config::{document, render};
-use crate::operator::cluster::connect;
-use crate::operator::{self, CONTROLLERS, Ended, MISSING_DEFINITIONS, Shell, Start, definitions};
+use crate::operator::cluster::configure;
+use crate::operator::controllers::lost_lease;
+use crate::operator::{
+    self, CONTROLLERS, Ended, LOST_LEADERSHIP, MISSING_DEFINITIONS, Shell, Start, definitions,
+};
 use crate::output::Output;
 use crate::version::VERSION;
 
@@ -41,7 +44,7 @@ Exit codes:
   1  the configuration is wrong, or something that is needed failed: the error says what
   2  the command line is wrong
   3  the cluster lacks CustomResourceDefinitions: the error says which
-  4  another operator took the lead")]
+  4  lost the lease: another operator leads, or the API server did not answer in time")]
 pub(super) struct Arguments {
     /// The name of the ConfigMap with the configuration, in the operator's namespace.
     #[arg(long, value_name = "NAME", default_value = OWN, value_parser = object_name)]
@@ -125,18 +128,22 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
     }
     let lease_namespace = lease_namespace(&checked, &arguments)?;
     let kubeconfig = &checked.settings.client_connection.kubeconfig;
-    let client = connect(kubeconfig, arguments.master.as_ref()).await?;
+    let config = configure(kubeconfig, arguments.master.as_ref()).await?;
     let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
     let counters = tasks::Counters::register(&metrics)?;
     let tasks = Tasks::new(clock, counters, fastrand::Rng::new(), &CancellationToken::new());
     let shell = Shell { tasks, metrics, health: Health::default() };
-    let start = Start { checked, client, lease_namespace };
+    let start = Start { checked, config, lease_namespace };
     match operator::run(start, shell, &mut signals).await? {
         Ended::Missing(missing) => {
             output.error(definitions::complaint(&missing));
             Ok(End::Failed(MISSING_DEFINITIONS))
         }
         Ended::Stopped(ending) => {
+            if let Some(lost) = lost_lease(&ending.lost) {
+                output.error(lost);
+                return Ok(End::Failed(LOST_LEADERSHIP));
+            }
             ending.lost.iter().for_each(|loss| output.error(loss));
             Ok(if ending.is_clean() { End::Done } else { End::Refused })
         }

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use gantry_api::schema::nearest;
+use gantry_controller::lease::{Timing, TimingError};
 use gantry_process::health::{BindAddress, Endpoints};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
@@ -95,6 +96,13 @@ impl HealthServer {
     pub fn endpoints(&self) -> Endpoints {
         Endpoints::new(&self.liveness_endpoint_name, &self.readiness_endpoint_name)
             .unwrap_or_default()
+    }
+
+    /// Whether a probe is answered under this name.
+    #[must_use]
+    pub fn answers(&self, name: &str) -> bool {
+        let names = [&self.readiness_endpoint_name, &self.liveness_endpoint_name];
+        names.iter().any(|it| it.strip_prefix('/').unwrap_or(it) == name)
     }
 }
 
@@ -345,6 +353,16 @@ fn check_times(values: &Values, report: &mut Report) {
     // The wait between two attempts is drawn from the period and a fifth more.
     if renew <= retry.mul_f64(1.2) && !report.blames(&[RENEW, RETRY]) {
         order(values, report, (RETRY, retry), (RENEW, renew), ", by a fifth at least");
+    }
+    // An election that is held needs more: time to try again, and time for the last write to arrive.
+    let elect = values.get("leaderElection.leaderElect") == true;
+    if !elect || report.blames(&[LEASE, RENEW, RETRY]) {
+        return;
+    }
+    match (Timing { lease, renew_deadline: renew, retry }).checked() {
+        Ok(_) => {}
+        Err(error @ TimingError::Retry(_)) => refuse(values, report, RETRY, error.to_string()),
+        Err(error @ TimingError::Deadline(_)) => refuse(values, report, RENEW, error.to_string()),
     }
 }
 

@@ -9,13 +9,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 /// How long one call of the start may take. A server that needs longer is not one to start on.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client for the server of this kubeconfig; without one, for that of the usual places
+/// How the server of this kubeconfig is reached; without one, that of the usual places
 /// (`KUBECONFIG`, `~/.kube/config`, the service account of the pod). `server` takes the place of
 /// the server that is found there.
 ///
 /// # Errors
 /// There is no such file, or nothing in it that can be used.
-pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Client, ConnectError> {
+pub async fn configure(
+    kubeconfig: &str,
+    server: Option<&Uri>,
+) -> Result<kube::Config, ConnectError> {
     let mut config = match (kubeconfig, server) {
         ("", Some(server)) => kube::Config::new(server.clone()),
         ("", None) => {
@@ -33,7 +36,24 @@ pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Cli
         config.cluster_url = server.clone();
     }
     tracing::debug!(server = %config.cluster_url, "using this API server");
-    kube::Client::try_from(config).map_err(|error| ConnectError::Unusable(error.into()))
+    Ok(config)
+}
+
+/// A client for the server that [`configure`] finds.
+///
+/// # Errors
+/// As there, or the credentials cannot be used.
+pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Client, ConnectError> {
+    client(&configure(kubeconfig, server).await?)
+}
+
+/// A client for a server that is known.
+///
+/// # Errors
+/// The credentials cannot be used.
+pub fn client(config: &kube::Config) -> Result<kube::Client, ConnectError> {
+    let client = kube::Client::try_from(config.clone());
+    client.map_err(|error| ConnectError::Unusable(error.into()))
 }
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -4,12 +4,15 @@
 mod access;
 mod dual_pods;
 mod guests;
+mod hand_over;
 mod like_kubernetes;
 mod operator;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]
 mod shared_policies;
+#[path = "../it/shared_process.rs"]
+mod shared_process;
 
 use std::io::Write as _;
 

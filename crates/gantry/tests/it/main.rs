@@ -15,6 +15,7 @@ mod operator;
 mod quotas;
 mod shared_operator;
 mod shared_policies;
+mod shared_process;
 mod up;
 
 use std::io::Write;

@@ -1,13 +1,18 @@
 //! `gantry operator` as its users meet it: its configuration, its start, its manifests.
 
 mod rights;
+mod simulation;
 mod start;
+
+use std::process::ExitStatus;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
 
 use super::{Run, gantry_with};
 use crate::shared_operator::Site;
+use crate::shared_process::Operator;
 
 /// An embedded server with the operator's manifests in it.
 async fn site() -> (Embedded, Site) {
@@ -16,6 +21,45 @@ async fn site() -> (Embedded, Site) {
     let server = plan.start(&clock).await.unwrap();
     let site = Site::new(server.target(), &clock).await;
     (server, site)
+}
+
+/// What tests wait for, one after the other.
+impl Operator {
+    /// The next line of the log with this in it.
+    fn line_with(&mut self, part: &str) -> String {
+        loop {
+            let next = self.lines.recv_timeout(std::time::Duration::from_secs(60));
+            assert!(next.is_ok(), "no {part:?} in\n{}", self.said());
+            let line = next.unwrap();
+            self.read.push(line.clone());
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Where it serves something, from its log.
+    fn address(&mut self) -> String {
+        let line = self.line_with("listening");
+        let (_, rest) = line.split_once("address=").unwrap();
+        rest.trim_matches('"').split(['"', ' ']).next().unwrap().to_owned()
+    }
+
+    /// Waits for its end, and gives the rest of its log.
+    fn end(mut self) -> (ExitStatus, String) {
+        let status = self.child.wait().unwrap();
+        self.read.extend(self.lines.iter());
+        (status, self.read.join("\n"))
+    }
+}
+
+/// What a page of an operator says.
+async fn get(address: &str, path: &str) -> (u16, String) {
+    let (base, credentials) = (format!("http://{address}"), Credentials::Anonymous);
+    let target = Target { base, authority: String::new(), credentials };
+    let client = Client::new(&target, Protocol::Http1, Clock::system()).unwrap();
+    let answer = client.send(Request::get(path)).await.unwrap();
+    (answer.status.as_u16(), answer.text())
 }
 
 /// A file with this configuration, in a folder that goes with the first value.

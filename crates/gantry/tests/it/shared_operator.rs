@@ -85,12 +85,31 @@ impl Site {
         path
     }
 
+    /// Asks until the answer is as wanted.
+    pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let give_up = self.clock.moment() + PATIENCE;
+        loop {
+            let answer = self.get(path).await.json().unwrap();
+            if wanted(&answer) {
+                return answer;
+            }
+            assert!(self.clock.moment() < give_up, "{path}: last answer: {answer:#}");
+            self.clock.sleep(PAUSE).await;
+        }
+    }
+
+    /// Makes an object, which must not be there.
+    pub(crate) async fn create(&self, collection: &str, object: &Value) -> Value {
+        done(&self.admin.send(Request::post(collection, object)).await.unwrap())
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Response {
         self.admin.send(Request::get(path)).await.unwrap()
     }
 }
 
-fn manifests() -> PathBuf {
+/// Where the manifests are.
+pub(crate) fn manifests() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/operator")).to_owned()
 }
 

@@ -176,6 +176,21 @@ fn times_of_an_election_must_leave_room_for_one_another() {
             Some(expected) => assert_eq!(errors(&text), [expected], "{why}"),
         }
     }
+    // Where an election is held there must be time to try again, and for the last write to arrive.
+    let held = "leaderElection: {leaderElect: true, leaseDuration: ";
+    drop(settings(&format!("{held}3s, renewDeadline: 2s, retryPeriod: 1s}}")));
+    assert_eq!(
+        errors(&format!("{held}3s, renewDeadline: 2001ms, retryPeriod: 1s}}")),
+        [
+            "f:1:56: leaderElection.renewDeadline: the renew deadline (2.001s) must be at least 1s below the lease duration (3s)"
+        ]
+    );
+    assert_eq!(
+        errors(&format!("{held}15s, renewDeadline: 12s, retryPeriod: 9s}}")),
+        [
+            "f:1:77: leaderElection.retryPeriod: the retry period (9s) must be above zero and at most half of the renew deadline (12s)"
+        ]
+    );
     // The key that was written is blamed, not the default it does not go with.
     assert_eq!(
         errors("leaderElection:\n  leaseDuration: 5s\n"),

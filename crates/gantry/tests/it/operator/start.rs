@@ -1,18 +1,15 @@
 //! The start against a server, with the rights of the manifests.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 
-use gantry_process::clock::Clock;
-use gantry_testkit::http::{Client, Credentials, Protocol, Request, Target};
-use rustix::process::{Pid, Signal, kill_process};
+use gantry_testkit::http::Request;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::{JoinSet, spawn_blocking};
 
-use super::{Run, gantry_with, site};
+use super::{Run, gantry_with, get, site};
 use crate::shared_operator::{Site, config_map, done, namespace};
+use crate::shared_process::Operator;
 
 const ENVIRONMENT: [(&str, &str); 1] = [("NAMESPACE", "gantry-system")];
 
@@ -149,59 +146,6 @@ async fn op_18_what_an_instascale_alone_left_is_taken_over() {
     }
 }
 
-/// An operator that runs; its log is read to the end.
-struct Operator {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Operator {
-    fn start(flags: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_gantry"))
-            .arg("operator")
-            .args(flags)
-            .envs(ENVIRONMENT)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let errors = BufReader::new(child.stderr.take().unwrap());
-        let (send, lines) = mpsc::sync_channel(10_000);
-        std::thread::spawn(move || {
-            errors.lines().map_while(Result::ok).try_for_each(|it| send.send(it))
-        });
-        Self { child, lines }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// The next line of the log with this in it.
-    fn line_with(&self, part: &str) -> String {
-        let patience = std::time::Duration::from_secs(60);
-        loop {
-            let line = self.lines.recv_timeout(patience).unwrap();
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    /// Where it serves something, from its log.
-    fn address(&self) -> String {
-        let line = self.line_with("listening");
-        let (_, rest) = line.split_once("address=").unwrap();
-        rest.trim_matches('"').split(['"', ' ']).next().unwrap().to_owned()
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
     let (_server, site) = site().await;
@@ -223,13 +167,6 @@ async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
         let (probes, metrics) = (operator.address(), operator.address());
         operator.line_with("nothing will be reconciled");
 
-        let get = async |address: &str, path: &str| {
-            let (base, credentials) = (format!("http://{address}"), Credentials::Anonymous);
-            let target = Target { base, authority: String::new(), credentials };
-            let client = Client::new(&target, Protocol::Http1, Clock::system()).unwrap();
-            let answer = client.send(Request::get(path)).await.unwrap();
-            (answer.status.as_u16(), answer.text())
-        };
         assert_eq!(get(&probes, "/healthz").await, (200, "ok".to_owned()));
         let (status, page) = get(&probes, "/readiness").await;
         assert_eq!(status, 500, "without controllers it is not ready: {page}");
@@ -242,8 +179,7 @@ async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
 
         operator.signal(signal);
         operator.line_with("stopping");
-        let status = operator.child.wait().unwrap();
-        assert_eq!(status.code(), Some(0), "{signal:?}");
+        assert_eq!(operator.end().0.code(), Some(0), "{signal:?}");
     }
 }
 
@@ -257,7 +193,7 @@ fn an_operator_stops_when_told_before_it_knows_what_to_do() {
     let (_connection, _) = silent.accept().unwrap();
     operator.signal(Signal::TERM);
     operator.line_with("told to stop before there was a configuration");
-    assert_eq!(operator.child.wait().unwrap().code(), Some(0));
+    assert_eq!(operator.end().0.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

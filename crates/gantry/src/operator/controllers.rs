@@ -1,0 +1,355 @@
+//! Starts the controllers that are switched on, and says how they fare.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::routing::get;
+use axum::{Json, Router};
+use gantry_controller::lease::{self, LeaseLost};
+use gantry_controller::rate::Rate;
+use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
+use gantry_controller::{Actor, Filter, Handle, Meters, Options, Seat};
+use gantry_process::health::Probe;
+use gantry_process::tasks::{Lost, OnLoss};
+use gantry_reconcile::{Resource, View as _};
+use gantry_sim::kubelet;
+use gantry_sim::members::{self, Member};
+use gantry_sim::view::{Lease, Program};
+use serde_json::{Value, json};
+
+use super::{SUBSYSTEMS, Shell, Start, Subsystem};
+use crate::config::operator::{Controller, LeaderElection, Operator};
+
+/// The controllers of the pretended nodes.
+pub const SIMULATION: &[Controller] = &[
+    Controller { name: "kubelet-nodes", usually: true },
+    Controller { name: "node-ranges", usually: true },
+    Controller { name: "kubelet-pods", usually: true },
+];
+
+/// How long writes that are under way may take when the operator is told to stop. The rest of its
+/// time is for the last events and for giving the lease back.
+const LAST_WRITES: Duration = Duration::from_secs(4);
+
+/// The namespace in which kubelets renew their leases, and the only one that has any of interest.
+pub const NODE_LEASES: &str = "kube-node-lease";
+
+/// How the controllers fare, for probes and people. Clones see the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Standing(Arc<OnceLock<Result<Handle, String>>>);
+
+impl Standing {
+    /// Whether the controllers have seen the cluster. One that waits for the lease is as ready as the
+    /// one that holds it: it would act at once.
+    pub(super) fn ready(&self) -> Result<(), String> {
+        let handle = match self.0.get() {
+            None => return Err("the start is not done".to_owned()),
+            Some(Err(why)) => return Err(why.clone()),
+            Some(Ok(handle)) => handle,
+        };
+        let missing = handle.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let say = missing.iter().map(|it| match &it.why {
+            Some(why) => format!("{} ({why})", it.resource),
+            None => format!("{} (being listed)", it.resource),
+        });
+        let missing: Vec<_> = say.collect();
+        Err(format!("not seen yet: {}", missing.join(", ")))
+    }
+
+    /// The page `/status`.
+    pub(super) fn router(&self) -> Router {
+        let standing = self.clone();
+        Router::new().route("/status", get(async move || Json(standing.page())))
+    }
+
+    fn page(&self) -> Value {
+        let ready = self.ready();
+        let mut page = json!({ "ready": ready.is_ok(), "why": ready.err() });
+        if let Some(Ok(handle)) = self.0.get() {
+            page["leading"] = handle.permit().check().is_ok().into();
+            page["waiting"] = json!(handle.waiting());
+            let troubles = handle.troubles().into_iter().map(|(kind, why)| (kind.to_string(), why));
+            page["troubles"] = json!(troubles.collect::<BTreeMap<_, _>>());
+            page["heldCount"] = handle.ledger().count().into();
+            page["held"] = held(handle);
+        }
+        page
+    }
+}
+
+/// The most that one page shows: a person does not read more, and a program has the count.
+const MOST_HELD: usize = 1000;
+
+fn held(handle: &Handle) -> Value {
+    let entries = handle.ledger().snapshot().into_iter();
+    let lines = entries.flat_map(|entry| {
+        let line = move |held: gantry_reconcile::Held| {
+            json!({
+                "controller": entry.controller,
+                "kind": held.about.resource.to_string(),
+                "object": held.about.key.to_string(),
+                "reason": held.reason,
+                "message": held.message,
+                "until": held.until.map(|it| it.to_string()),
+            })
+        };
+        entry.held.into_iter().map(line)
+    });
+    lines.take(MOST_HELD).collect()
+}
+
+/// Starts every controller that is switched on; their tasks belong to the shell.
+///
+/// An operator in which nothing runs is alive and never ready: nobody shall think otherwise.
+///
+/// # Errors
+/// A client could not be made, or two parts were wired to the same thing.
+pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
+    let settings = &start.checked.settings;
+    let idle = without_controllers(settings);
+    let members = chosen(settings);
+    if members.is_empty() {
+        let why = match idle.is_empty() {
+            true => "no controllers are switched on".to_owned(),
+            false => format!("this build has no controllers for {}", idle.join(", ")),
+        };
+        let said = format!("{why}: nothing will be reconciled");
+        // Nothing else is ever said.
+        let _ = standing.0.set(Err(why));
+        tracing::warn!("{said}");
+        return Ok(());
+    }
+    if !idle.is_empty() {
+        let parts = idle.join(", ");
+        tracing::warn!(
+            parts,
+            "these parts are switched on, and this build has no controllers for them"
+        );
+    }
+    let gate = Gate::default();
+    let client = match start.lease_namespace {
+        Some(_) => to_cluster_behind(start.config.clone(), gate.clone()),
+        None => to_cluster(start.config.clone()),
+    };
+    let client = client.context("could not make a client for writes")?;
+    let seats = members.into_iter().map(|member| seat(member, &client)).collect();
+    let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
+    let mut jitter = fastrand::Rng::new();
+    let options = options(start, &mut jitter)?;
+    let meters = Meters::register(&shell.metrics)?;
+    let clock = shell.tasks.clock().clone();
+    let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
+    let handle = controllers.handle();
+    gate.obey(handle.permit().clone());
+    if start.lease_namespace.is_some() {
+        watch_lease(shell, &handle)?;
+    }
+    let _ = standing.0.set(Ok(handle));
+    let tasks = shell.tasks.child();
+    shell.tasks.spawn("controllers", OnLoss::EndOwner, move |_| async move {
+        Ok(controllers.run(tasks).await?)
+    });
+    Ok(())
+}
+
+/// The parts that are switched on and of which this build has nothing.
+fn without_controllers(settings: &Operator) -> Vec<&'static str> {
+    let idle = |part: &&Subsystem| (part.enabled)(settings) && part.controllers.is_empty();
+    SUBSYSTEMS.iter().filter(idle).map(|part| part.name).collect()
+}
+
+/// The controllers that are switched on, with their part and by themselves.
+fn chosen(settings: &Operator) -> Vec<Member> {
+    if !settings.simulation.enabled {
+        return Vec::new();
+    }
+    let runs = |member: &Member| {
+        let known = SIMULATION.iter().find(|it| it.name == member.controller.name());
+        known.is_some_and(|controller| settings.runs(*controller))
+    };
+    members::nodes(&kubelet::Settings::default()).into_iter().filter(runs).collect()
+}
+
+/// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
+fn seat(member: Member, client: &kube::Client) -> Seat {
+    let actor = Actor {
+        client: client.clone(),
+        manager: member.manager.to_owned(),
+        component: member.component.to_owned(),
+        host: String::new(),
+    };
+    Seat { controller: member.controller, actor: Arc::new(actor), workers: member.workers }
+}
+
+fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options> {
+    let settings = &start.checked.settings;
+    let rate = settings.client_connection.rate();
+    let node_leases = Filter { namespace: NODE_LEASES.to_owned(), ..Filter::default() };
+    let lease = match &start.lease_namespace {
+        None => None,
+        Some(namespace) => Some(lease::Settings {
+            // Its own, so that it waits behind nothing.
+            client: to_cluster(start.config.clone())
+                .context("could not make a client for the lease")?,
+            namespace: namespace.clone(),
+            name: settings.leader_election.resource_name.clone(),
+            identity: identity(jitter),
+            timing: timing(&settings.leader_election),
+        }),
+    };
+    Ok(Options {
+        filters: BTreeMap::from([(Lease::RESOURCE, node_leases)]),
+        facts: BTreeSet::<Resource>::from([Program::RESOURCE]),
+        rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
+        grace: LAST_WRITES,
+        lease,
+        ..Options::default()
+    })
+}
+
+/// The times of an election as the configuration has them.
+pub(crate) fn timing(election: &LeaderElection) -> lease::Timing {
+    lease::Timing {
+        lease: election.lease_duration,
+        renew_deadline: election.renew_deadline,
+        retry: election.retry_period,
+    }
+}
+
+/// Who competes: the machine, for people, and chance, so that no two starts are the same.
+fn identity(jitter: &mut fastrand::Rng) -> String {
+    let name = rustix::system::uname();
+    let host = name.nodename().to_string_lossy();
+    let host = if host.is_empty() { "gantry".into() } else { host };
+    let chance = jitter.u128(..);
+    let part = |from: u32, digits: usize| {
+        let mask = (1_u128 << (4 * digits)) - 1;
+        format!("{:0digits$x}", (chance >> from) & mask)
+    };
+    let parts = [part(96, 8), part(80, 4), part(64, 4), part(48, 4), part(0, 12)];
+    format!("{host}_{}", parts.join("-"))
+}
+
+/// Fails the liveness of a process that held the lease, does not any more, and is still there.
+fn watch_lease(shell: &mut Shell, handle: &Handle) -> anyhow::Result<()> {
+    let held = Arc::new(OnceLock::new());
+    let (seen, permit) = (Arc::clone(&held), handle.permit().clone());
+    shell.health.add(Probe::Live, "lease", move || match seen.get() {
+        Some(()) => permit.check().map_err(|_| "the lease was held and is not any more".to_owned()),
+        None => Ok(()),
+    })?;
+    let permit = handle.permit().clone();
+    shell.tasks.spawn("lease of the controllers", OnLoss::CarryOn, move |stop| async move {
+        tokio::select! {
+            // Either may be dropped: both only wait.
+            () = stop.cancelled() => {}
+            granted = permit.granted() => if granted.is_ok() {
+                let _ = held.set(());
+            },
+        }
+        Ok(())
+    });
+    Ok(())
+}
+
+/// How the lease was lost, if that is why something was.
+#[must_use]
+pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
+    let causes = |lost| {
+        std::iter::successors(Some(lost), |error: &&(dyn std::error::Error + 'static)| {
+            error.source()
+        })
+    };
+    let mut all = lost.iter().flat_map(|lost| causes(lost as &(dyn std::error::Error + 'static)));
+    all.find_map(|error| error.downcast_ref::<LeaseLost>())
+}
+
+#[cfg(test)]
+mod tests {
+    use gantry_process::tasks::Failure;
+
+    use super::*;
+    use crate::config::document;
+    use crate::config::operator::settle;
+    use crate::operator::CONTROLLERS;
+
+    fn settings(text: &str) -> Operator {
+        let (layer, report) = document::read(text, "f");
+        settle([&layer], report, CONTROLLERS).unwrap().settings
+    }
+
+    #[test]
+    fn what_runs_is_what_is_switched_on() {
+        let all = vec!["kubelet-nodes", "node-ranges", "kubelet-pods"];
+        let table = [
+            ("off by default", "", vec![], vec!["queue"]),
+            ("the part", "simulation: {enabled: true}", all, vec!["queue"]),
+            (
+                "all but one",
+                "simulation: {enabled: true}\nmcadEnabled: false\ncontrollers: {kubelet-pods: false}",
+                vec!["kubelet-nodes", "node-ranges"],
+                vec![],
+            ),
+            (
+                "one",
+                "simulation: {enabled: true}\ncontrollers: [kubelet-nodes]",
+                vec!["kubelet-nodes"],
+                vec!["queue"],
+            ),
+            (
+                "a name alone switches nothing on",
+                "controllers: [kubelet-nodes]",
+                vec![],
+                vec!["queue"],
+            ),
+            (
+                "everything",
+                "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
+                 instascale: {enabled: true}",
+                vec![],
+                vec!["queue", "quota", "scaling"],
+            ),
+        ];
+        for (why, text, runs, idle) in table {
+            let settings = settings(text);
+            let members = chosen(&settings);
+            let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
+            assert_eq!((names, without_controllers(&settings)), (runs, idle), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_controller_of_the_nodes_can_be_switched() {
+        let members = members::nodes(&kubelet::Settings::default());
+        let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
+        assert_eq!(names, SIMULATION.iter().map(|it| it.name).collect());
+    }
+
+    #[test]
+    fn no_two_starts_compete_under_one_name() {
+        let mut jitter = fastrand::Rng::with_seed(1);
+        let (one, two) = (identity(&mut jitter), identity(&mut jitter));
+        assert_ne!(one, two);
+        let (host, rest) = one.rsplit_once('_').unwrap();
+        assert!(!host.is_empty(), "{one}");
+        let parts: Vec<_> = rest.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12], "{one}");
+    }
+
+    #[test]
+    fn a_lost_lease_is_told_from_other_losses() {
+        let lost = |error: gantry_process::tasks::TaskError| Lost {
+            task: "t".into(),
+            cause: Failure::Failed(error),
+        };
+        let lease = LeaseLost { lease: "n/l".to_owned(), why: lease::Ended::Late };
+        let inner = gantry_controller::ShellError::from(lost(lease.clone().into()));
+        assert_eq!(lost_lease(&[lost("other".into()), lost(inner.into())]), Some(&lease));
+        assert_eq!(lost_lease(&[lost("other".into())]), None);
+    }
+}

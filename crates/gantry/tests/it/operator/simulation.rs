@@ -1,0 +1,148 @@
+//! Pretended nodes on the embedded server, through an operator that holds a lease.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::http::Request;
+
+use super::{get, site};
+use crate::shared_operator::{Site, done, manifests};
+use crate::shared_process::Operator;
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/gantry-system/leases/gantry-operator";
+const CONFIG: &str = "\
+simulation: {enabled: true}
+leaderElection: {leaderElect: true, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
+health: {bindAddress: '127.0.0.1:0'}
+metrics: {bindAddress: '[::1]:0'}
+";
+const MERGE: &str = "application/merge-patch+json";
+
+/// An operator with this configuration and the rights of the manifests.
+async fn start(site: &Site, config: &str) -> (Operator, tempfile::TempDir) {
+    let kubeconfig = site.kubeconfig().await;
+    let (folder, file) = super::file(config);
+    let flags = ["--config-file", &file, "--kubeconfig", kubeconfig.to_str().unwrap()];
+    (Operator::start(&flags), folder)
+}
+
+async fn allow(site: &Site) {
+    site.apply_file(&manifests().join("optional/simulation.yaml")).await;
+}
+
+/// Asks a page until it says what is wanted.
+async fn until_page(address: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+    let clock = Clock::system();
+    let give_up = clock.moment() + std::time::Duration::from_secs(60);
+    loop {
+        let (status, page) = get(address, path).await;
+        if wanted(status, &page) {
+            return page;
+        }
+        assert!(clock.moment() < give_up, "{path}: last answer: {status} {page}");
+        clock.sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pretended_node_becomes_ready_through_the_operator() {
+    let (_server, site) = site().await;
+    site.install_definitions().await;
+    let (mut operator, _folder) = start(&site, CONFIG).await;
+    let (probes, metrics) = (operator.address(), operator.address());
+    // The queue is on by default, and nothing does its work.
+    let said = operator.line_with("this build has no controllers for them");
+    assert!(said.starts_with('W') && said.contains("parts=\"queue\""), "{said}");
+
+    // Without the rights of the part it is not ready, and says which it lacks.
+    let page = until_page(&probes, "/readyz", |_, page| page.contains("403")).await;
+    let missing = "controllers failed: not seen yet: leases.coordination.k8s.io (the server \
+                   answered 403 Forbidden: ";
+    assert!(page.contains(missing), "{page}");
+    allow(&site).await;
+    until_page(&probes, "/readyz", |status, _| status == 200).await;
+
+    let fake = json!({ "metadata": {
+        "name": "fake", "annotations": { "kwok.x-k8s.io/node": "fake" },
+    } });
+    site.create("/api/v1/nodes", &fake).await;
+    site.create("/api/v1/nodes", &json!({ "metadata": { "name": "real" } })).await;
+    site.until("/api/v1/nodes/fake", is_ready).await;
+    let namespace = "/api/v1/namespaces/default";
+    let account = json!({ "metadata": { "name": "default" } });
+    site.create(&format!("{namespace}/serviceaccounts"), &account).await;
+    let pod = json!({
+        "metadata": { "name": "p" },
+        "spec": { "nodeName": "fake", "containers": [{ "name": "c", "image": "registry.test/c" }] },
+    });
+    site.create(&format!("{namespace}/pods"), &pod).await;
+    let path = format!("{namespace}/pods/p");
+    site.until(&path, |it| it["status"]["phase"] == "Running").await;
+    let events = format!("{namespace}/events?fieldSelector=reason%3DStarted");
+    site.until(&events, |it| it["items"].as_array().is_some_and(|all| all.len() == 1)).await;
+    site.admin.send(Request::delete(path.clone())).await.unwrap();
+    site.until(&path, |it| it["code"] == 404).await;
+    let real = done(&site.get("/api/v1/nodes/real").await);
+    assert!(!is_ready(&real), "it is no business of ours: {real:#}");
+
+    // What is held back is shown, and who leads.
+    let down = json!({ "metadata": { "annotations": { "gantry.dev/sim-node": "down" } } });
+    done(&site.admin.send(Request::patch("/api/v1/nodes/fake", MERGE, &down)).await.unwrap());
+    let page = until_page(&probes, "/status", |_, page| page.contains("NoPower")).await;
+    let page: Value = serde_json::from_str(&page).unwrap();
+    assert_eq!((&page["ready"], &page["leading"]), (&json!(true), &json!(true)), "{page:#}");
+    let held = &page["held"][0];
+    assert_eq!(page["heldCount"], 1, "{page:#}");
+    assert_eq!((&held["controller"], &held["object"]), (&json!("kubelet-nodes"), &json!("fake")));
+    let (_, page) = get(&metrics, "/metrics").await;
+    assert!(page.contains("gantry_controller_leading 1\n"), "{page}");
+    assert!(get(&probes, "/healthz?verbose").await.1.contains("[+]lease ok"));
+
+    // Whoever stops leaves the lease to the next.
+    let identity = done(&site.get(LEASE).await)["spec"]["holderIdentity"].clone();
+    assert!(identity.as_str().is_some_and(|it| it.contains('_')), "{identity}");
+    operator.signal(Signal::TERM);
+    let (status, log) = spawn_blocking(|| operator.end()).await.unwrap();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("gave the lease back"), "{log}");
+    assert_eq!(done(&site.get(LEASE).await)["spec"]["holderIdentity"], "");
+}
+
+/// A lease that somebody else holds is lost, whoever wrote that.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_the_lease_ends_with_code_4() {
+    let (_server, site) = site().await;
+    allow(&site).await;
+    let config = format!("mcadEnabled: false\n{CONFIG}");
+    let (mut operator, _folder) = start(&site, &config).await;
+    operator.line_with("took the lease");
+    let taken = json!({ "spec": { "holderIdentity": "somebody" } });
+    done(&site.admin.send(Request::patch(LEASE, MERGE, &taken)).await.unwrap());
+    let (status, log) = spawn_blocking(|| operator.end()).await.unwrap();
+    assert_eq!(status.code(), Some(4), "{log}");
+    let said = "error: lost the lease gantry-system/gantry-operator: somebody holds it";
+    assert!(log.ends_with(said), "{log}");
+    let lease = done(&site.get(LEASE).await);
+    assert_eq!(lease["spec"]["holderIdentity"], "somebody", "it is left as it is");
+}
+
+/// Without an election there is no lease, and the only operator leads.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_nobody_competes_with_needs_no_lease() {
+    let (_server, site) = site().await;
+    allow(&site).await;
+    let config = CONFIG.replace("leaderElect: true", "leaderElect: false");
+    let (mut operator, _folder) = start(&site, &format!("mcadEnabled: false\n{config}")).await;
+    let (probes, metrics) = (operator.address(), operator.address());
+    until_page(&probes, "/readyz", |status, _| status == 200).await;
+    until_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))
+        .await;
+    assert_eq!(site.get(LEASE).await.status.as_u16(), 404);
+}
