@@ -393,8 +393,8 @@ pods          1 pending, 1 running, 1 succeeded
 deployments   0 of 1 as wanted
 objects       2 AppWrapper
 3 held:
-  node/b         NodeStatusUnknown: Kubelet stopped posting node status.
-  pod/big -n n   Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.
+  node/b        NodeStatusUnknown: Kubelet stopped posting node status.
+  pod/big -n n  Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.
   and 1 more; see them with: gantry status -o wide
 ";
         assert_eq!(page, expected);

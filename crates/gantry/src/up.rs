@@ -95,8 +95,8 @@ impl Door {
         Ok((status, serde_json::from_slice(&body.to_bytes())?))
     }
 
-    /// Makes an object be as it is written, by server-side apply. Returns whether that changed
-    /// anything: what was made from the same text is not looked at again.
+    /// Makes an object be as it is written. Returns whether that changed anything: what was made from
+    /// the same text is left as users have changed it since.
     ///
     /// # Errors
     /// The server refuses it.
@@ -108,9 +108,20 @@ impl Door {
         }
         let mut object = object.clone();
         object["metadata"]["annotations"][SOURCE] = json!(source);
-        let path = format!("{path}?fieldManager=gantry&force=true");
-        let kind = "application/apply-patch+yaml";
-        let (status, answer) = self.ask(Method::PATCH, &path, kind, Some(&object)).await?;
+        let (status, answer) = match status {
+            StatusCode::NOT_FOUND => {
+                let collection = path.rsplit_once('/').map_or(path, |(collection, _)| collection);
+                let collection = format!("{collection}?fieldManager=gantry");
+                self.ask(Method::POST, &collection, "application/json", Some(&object)).await?
+            }
+            // Replaced as a whole: nothing of what it was made from before may stay.
+            _ => {
+                object["metadata"]["resourceVersion"] =
+                    found["metadata"]["resourceVersion"].clone();
+                let path = format!("{path}?fieldManager=gantry");
+                self.ask(Method::PUT, &path, "application/json", Some(&object)).await?
+            }
+        };
         match status.is_success() {
             true => Ok(true),
             false => bail!("{}", answer["message"].as_str().unwrap_or("the server gave no reason")),
@@ -138,7 +149,7 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
     Ok(KINDS.len())
 }
 
-/// Makes the objects of a text, by server-side apply. Returns how many there are.
+/// Makes the objects of a text. Returns how many there are.
 ///
 /// # Errors
 /// The text is no YAML of objects, or the server refuses one of them.
