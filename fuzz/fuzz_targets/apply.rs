@@ -87,6 +87,12 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let Some(stored) = decoded(kind, &schema, applied) else { continue };
         let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
         let again = decoded(kind, &schema, again).expect("it was decoded before");
+        // Who applies nothing but empty sets owns nothing, and the next apply finds an object that
+        // nobody owns: `before-first-apply` owns it then, as on the real server.
+        if stored["metadata"].get("managedFields").is_none() {
+            live = Some(again);
+            continue;
+        }
         assert!(unchanged(&stored, &again), "{sent}\nfirst {stored}\nthen  {again}");
         live = Some(stored);
     }
