@@ -42,7 +42,7 @@ fn records() -> Vec<Json> {
 }
 
 /// Where we differ, and why that is right or does not matter.
-const DIFFERENT: [(&str, &str); 21] = [
+const DIFFERENT: [(&str, &str); 20] = [
     (r#""%d".format(["a"])"#, FORMATS),
     (r#""%s".format([])"#, FORMATS),
     (r#""%z".format([1])"#, FORMATS),
@@ -53,10 +53,6 @@ const DIFFERENT: [(&str, &str); 21] = [
     (r#"ip("010.0.0.1")"#, "one text for all that is no address"),
     (r#"url("/a b")"#, OPAQUE),
     (r#"quantity("1").add(quantity("2"))"#, OPAQUE),
-    (
-        r#"timestamp("2023-01-02T03:04:05.678Z").getHours("America/New_York")"#,
-        "names of zones need a database of zones, which is not built in",
-    ),
     (r#"quantity("-1").sign()"#, SIGN),
     (r#"quantity("0").sign()"#, SIGN),
     (r#"quantity("1").sign()"#, SIGN),
