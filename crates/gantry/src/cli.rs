@@ -13,6 +13,7 @@ mod user;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use gantry_api::yaml;
@@ -174,6 +175,15 @@ fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
             Ok(End::Done)
         }
     }
+}
+
+/// Runs a command that goes on until it is told to stop.
+fn run_to_end(work: impl Future<Output = anyhow::Result<End>>) -> anyhow::Result<End> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let end = runtime.block_on(work);
+    // What still runs was given its time; nothing is written after a store is closed.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    end
 }
 
 /// One value as a document that ends with a line break.

@@ -9,7 +9,7 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Five characters that follow from `parts`.
 #[must_use]
 pub fn suffix(parts: &[&str]) -> String {
-    let mut number = hash(parts);
+    let mut number = spread(parts);
     let mut text = String::with_capacity(5);
     for _ in 0..5 {
         let letter = ALPHABET[usize::try_from(number % 27).unwrap_or_default()];
@@ -22,7 +22,7 @@ pub fn suffix(parts: &[&str]) -> String {
 /// Up to ten characters that follow from `parts`: what stands for the content of a template.
 #[must_use]
 pub fn fingerprint(parts: &[&str]) -> String {
-    let number = hash(parts);
+    let number = spread(parts);
     let folded = (number >> 32) ^ (number & 0xffff_ffff);
     let digits = folded.to_string();
     digits.bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % 27])).collect()
@@ -39,8 +39,18 @@ pub fn join(base: &str, suffix: &str) -> String {
     format!("{base}-{suffix}")
 }
 
+/// A number that follows from `parts`, in which neighbours differ in all five characters.
+fn spread(parts: &[&str]) -> u64 {
+    // The low bits of FNV are weak.
+    let mut number = hash(parts);
+    number ^= number >> 33;
+    number = number.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    number ^ (number >> 33)
+}
+
 /// FNV-1a over the parts and their borders.
-fn hash(parts: &[&str]) -> u64 {
+#[must_use]
+pub fn hash(parts: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut eat = |byte: u8| {
         hash ^= u64::from(byte);
@@ -51,10 +61,7 @@ fn hash(parts: &[&str]) -> u64 {
         // No UTF-8 text contains this byte, so ["ab", "c"] and ["a", "bc"] differ.
         eat(0xff);
     }
-    // The low bits of FNV are weak; mixing them makes neighbours differ in all five characters.
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^ (hash >> 33)
+    hash
 }
 
 #[cfg(test)]

@@ -2,19 +2,11 @@
 //!
 //! Plans must not roll dice, or the same world would be answered twice in two ways.
 
+use gantry_reconcile::names;
+
 /// A number that follows from `parts` and is spread evenly.
 pub(crate) fn draw(parts: &[&str]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut eat = |byte: u8| {
-        hash ^= u64::from(byte);
-        hash = hash.wrapping_mul(0x0100_0000_01b3);
-    };
-    for part in parts {
-        part.bytes().for_each(&mut eat);
-        // No UTF-8 text contains this byte, so ["ab", "c"] and ["a", "bc"] differ.
-        eat(0xff);
-    }
-    mix(hash)
+    mix(names::hash(parts))
 }
 
 /// Spreads a number over all its bits.

@@ -16,7 +16,7 @@ use gantry_store::{OnDamage, Recovery};
 use gantry_token::StaticTokens;
 use tokio_util::sync::CancellationToken;
 
-use super::End;
+use super::{End, run_to_end};
 use crate::config;
 use crate::output::Output;
 use crate::server::{self, Plan, Running};
@@ -143,11 +143,7 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const GRACE: Duration = Duration::from_secs(15);
 
 pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ending = runtime.block_on(serve(arguments, output));
-    // What still runs was given its time; nothing is written after the store is closed.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ending
+    run_to_end(serve(arguments, output))
 }
 
 async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {

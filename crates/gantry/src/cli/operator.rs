@@ -1,7 +1,6 @@
 //! `gantry operator`: the controllers against a cluster.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use gantry_api::meta::dns_subdomain_problem;
@@ -13,7 +12,7 @@ use gantry_process::tasks::{self, Tasks};
 use http::Uri;
 use tokio_util::sync::CancellationToken;
 
-use super::End;
+use super::{End, run_to_end};
 use crate::config::fetch::{self, Cluster, Fetched, How, Writes};
 use crate::config::legacy::{Given, HEADING};
 use crate::config::operator::{Checked, settle};
@@ -84,11 +83,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ending = runtime.block_on(operate(arguments, output));
-    // What still runs was given its time.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ending
+    run_to_end(operate(arguments, output))
 }
 
 async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {

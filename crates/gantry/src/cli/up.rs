@@ -13,8 +13,8 @@ use gantry_sim::logs::Logs;
 use gantry_store::{Durability, OpenError, Store};
 use tokio_util::sync::CancellationToken;
 
-use super::End;
 use super::apiserver::{self, Flags};
+use super::{End, run_to_end};
 use crate::containers::Containers;
 use crate::output::Output;
 use crate::server::{self, Plan, Running};
@@ -89,11 +89,7 @@ impl From<Profile> for gantry_sim::kubelet::Profile {
 }
 
 pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ending = runtime.block_on(serve(arguments, output));
-    // What still runs was given its time; nothing is written after the store is closed.
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    ending
+    run_to_end(serve(arguments, output))
 }
 
 async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
