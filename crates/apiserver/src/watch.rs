@@ -317,25 +317,21 @@ impl View {
         if !event.entry.key.starts_with(self.scope.as_bytes()) {
             return None;
         }
+        let kind = match (event.kind, &event.previous) {
+            (EventKind::Delete, _) => "DELETED",
+            (EventKind::Put, None) => "ADDED",
+            (EventKind::Put, Some(_)) => "MODIFIED",
+        };
         if !self.options.selects() {
-            let kind = match (event.kind, &event.previous) {
-                (EventKind::Delete, _) => "DELETED",
-                (EventKind::Put, None) => "ADDED",
-                (EventKind::Put, Some(_)) => "MODIFIED",
-            };
-            if self.frame.is_stored_bytes(&self.resource) {
-                return Some(event.extra.get(|| line(kind, &event.entry.value)));
-            }
-            return Some(self.framed(kind, &event.entry));
+            return Some(self.told(kind, event));
         }
         let is = event.kind == EventKind::Put && self.selects(&event.entry);
         let was = event.previous.as_ref().filter(|previous| self.selects(previous));
         match (was, is) {
+            (Some(_), true) => Some(self.told(kind, event)),
+            (Some(_), false) if event.kind == EventKind::Delete => Some(self.told(kind, event)),
+            (None, true) if event.previous.is_none() => Some(self.told(kind, event)),
             (None, true) => Some(self.framed("ADDED", &event.entry)),
-            (Some(_), true) => Some(self.framed("MODIFIED", &event.entry)),
-            (Some(_), false) if event.kind == EventKind::Delete => {
-                Some(self.framed("DELETED", &event.entry))
-            }
             // It no longer matches: the client gets what matched last, at the new revision.
             (Some(previous), false) => {
                 let bytes = self.resource.present(previous);
@@ -345,6 +341,14 @@ impl View {
             }
             (None, false) => None,
         }
+    }
+
+    /// An event as it was. Those who want it as it is stored share the bytes.
+    fn told(&mut self, kind: &str, event: &Event) -> Bytes {
+        if self.frame.is_stored_bytes(&self.resource) {
+            return event.extra.get(|| line(kind, &event.entry.value));
+        }
+        self.framed(kind, &event.entry)
     }
 
     fn selects(&self, entry: &Entry) -> bool {
