@@ -51,9 +51,10 @@ struct Arguments {
     #[arg(long, value_enum)]
     only: Vec<Workload>,
 
-    /// Requests a second in the open loop, which runs with the largest number of clients.
-    #[arg(long, default_value_t = 200.0)]
-    rate: f64,
+    /// Requests a second in the open loop, which runs with the largest number of clients; 0 leaves
+    /// it out.
+    #[arg(long, default_value_t = 200)]
+    rate: u32,
 
     /// Watchers in the fan-out; may be repeated. 0 leaves it out.
     #[arg(long, default_values_t = [100])]
@@ -202,7 +203,9 @@ async fn measure(
         let mut settings: Vec<_> =
             arguments.clients.iter().map(|n| (*n, Protocol::Http2, Pace::Closed)).collect();
         settings.push((most, Protocol::Http1, Pace::Closed));
-        settings.push((most, Protocol::Http2, Pace::Open(arguments.rate)));
+        if arguments.rate > 0 {
+            settings.push((most, Protocol::Http2, Pace::Open(arguments.rate.into())));
+        }
         for (clients, protocol, pace) in settings {
             let run = Run {
                 workload,
