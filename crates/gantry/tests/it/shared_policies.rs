@@ -266,7 +266,7 @@ fn protected() -> impl Iterator<Item = (&'static str, &'static str)> {
     annotations.chain(LABELS.iter().map(|key| ("labels", *key)))
 }
 
-fn entry(list: &str, key: &str, value: Value) -> Value {
+fn entry(list: &str, key: &str, value: &Value) -> Value {
     json!({ list: { format!("{PREFIX}/{key}"): value } })
 }
 
@@ -278,20 +278,21 @@ pub(crate) async fn g_26(place: &Place<'_>) {
     let controller = place.controller();
     for (list, key) in protected() {
         let full = format!("{PREFIX}/{key}");
-        let forged = place.try_to_make(&entry(list, key, json!("x")), None).await;
+        let forged = place.try_to_make(&entry(list, key, &json!("x")), None).await;
         denied(&forged, IMMUTABLE, &format!("may not be set: {full}"));
-        let real = place.try_to_make(&entry(list, key, json!("x")), Some(&controller)).await;
+        let real = place.try_to_make(&entry(list, key, &json!("x")), Some(&controller)).await;
         assert_eq!(real.status, 201, "{key}: {}", real.text());
-        let empty = place.try_to_make(&entry(list, key, json!("")), None).await;
+        let empty = place.try_to_make(&entry(list, key, &json!("")), None).await;
         assert_eq!(empty.status, 201, "{key}: {}", empty.text());
         for value in [json!("new"), json!(""), Value::Null] {
-            let answer = place.change("g-26", &entry(list, key, value), None).await;
+            let answer = place.change("g-26", &entry(list, key, &value), None).await;
             denied(&answer, IMMUTABLE, &format!("may not be changed: {full}"));
         }
-        let answer = place.change("g-26-none", &entry(list, key, json!("new")), None).await;
+        let answer = place.change("g-26-none", &entry(list, key, &json!("new")), None).await;
         denied(&answer, IMMUTABLE, &format!("may not be changed: {full}"));
-        allowed(&place.change("g-26-none", &entry(list, key, json!("")), None).await);
-        let answer = place.change("g-26", &entry(list, key, json!("new")), Some(&controller)).await;
+        allowed(&place.change("g-26-none", &entry(list, key, &json!("")), None).await);
+        let answer =
+            place.change("g-26", &entry(list, key, &json!("new")), Some(&controller)).await;
         allowed(&answer);
     }
     // What users and launchers write stays theirs.
@@ -305,9 +306,9 @@ pub(crate) async fn g_26(place: &Place<'_>) {
         ("labels", "launcher-stuck"),
     ];
     for (list, key) in free {
-        let made = place.try_to_make(&entry(list, key, json!("x")), None).await;
+        let made = place.try_to_make(&entry(list, key, &json!("x")), None).await;
         assert_eq!(made.status, 201, "{key}: {}", made.text());
-        allowed(&place.change("g-26-none", &entry(list, key, json!("x")), Some(&launcher)).await);
+        allowed(&place.change("g-26-none", &entry(list, key, &json!("x")), Some(&launcher)).await);
     }
 }
 
@@ -339,7 +340,7 @@ pub(crate) async fn g_26_direct(place: &Place<'_>) {
             false => denied(&answer, BOUND, key),
         }
     }
-    let change = entry("annotations", "server-patch", json!("new"));
+    let change = entry("annotations", "server-patch", &json!("new"));
     allowed(&place.change("direct-bound", &change, Some(&place.controller())).await);
 }
 
@@ -362,8 +363,8 @@ pub(crate) async fn cs_31(place: &Place<'_>) {
         // Another value each time: one that went through is what is there, and no change.
         let value = json!(format!("value-{number}"));
         let changes = [
-            (IMMUTABLE, entry("labels", "sleeping", value.clone())),
-            (BOUND, entry("annotations", "inference-server-config", value)),
+            (IMMUTABLE, entry("labels", "sleeping", &value)),
+            (BOUND, entry("annotations", "inference-server-config", &value)),
         ];
         for (policy, change) in changes {
             let answer = place.change("cs-31", &change, Some(user)).await;
