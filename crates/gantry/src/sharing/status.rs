@@ -302,9 +302,12 @@ impl Status {
 }
 
 fn used(usage: &Usage) -> String {
-    let place = |(name, count): (&String, &usize)| match name.as_str() {
-        "" => format!("{count} objects in no namespace"),
-        name => format!("{count} objects in {name}"),
+    let place = |(name, count): (&String, &usize)| {
+        let objects = if *count == 1 { "object" } else { "objects" };
+        match name.as_str() {
+            "" => format!("{count} {objects} in no namespace"),
+            name => format!("{count} {objects} in {name}"),
+        }
     };
     let mut said: Vec<String> = usage.namespaces.iter().map(place).collect();
     if !usage.unseen.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gantry_api::object::KINDS;
 use gantry_process::clock::Moment;
 use gantry_sharing::definition::Definition;
 use gantry_sharing::finalizers::{self, Held, Which};
@@ -57,12 +58,12 @@ pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Fau
 /// what is served, which may lag behind by a moment.
 async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, Fault> {
     let mut kinds = Vec::new();
-    for manifest in Manifest::built_in(&[group.to_owned()]) {
-        let path = ObjectKind::CustomResourceDefinition.path(manifest.name());
+    for kind in KINDS.iter().filter(|kind| kind.group == group) {
+        let path = ObjectKind::CustomResourceDefinition.path(&kind.crd_name());
         match server.get(&path).await {
             Ok(Some(object)) => {
                 if let Some(version) = Definition::read(&object).served() {
-                    kinds.push((version.to_owned(), manifest.plural().to_owned()));
+                    kinds.push((version.to_owned(), kind.plural.to_owned()));
                 }
             }
             Ok(None) | Err(Fault::Forbidden(_)) => {}

@@ -725,7 +725,7 @@ pub(crate) async fn cs_7_to_cs_9(site: &Site) {
 pub(crate) async fn stuck_pods_are_freed(site: &Site) {
     let person = site.user("freed").await;
     let path = "/api/v1/namespaces/freed/pods";
-    self::account(site, "freed").await;
+    account(site, "freed").await;
     for name in ["stuck", "alive"] {
         let pod = json!({
             "metadata": {"name": name, "finalizers": ["dual-pods.llm-d.ai/provider", "x.test/other"]},

@@ -18,6 +18,7 @@ macro_rules! scenarios {
             let server = plan.start(&clock).await.unwrap();
             let site = Site::new(server.target(), &clock).await;
             shared::$run(&site).await;
+            site.clean().await;
         }
     )+};
 }
