@@ -3,10 +3,13 @@
 mod apiserver;
 mod check;
 mod crds;
+mod install;
 mod node;
 mod operator;
 mod reach;
+mod share;
 mod status;
+mod uninstall;
 mod up;
 mod user;
 
@@ -30,6 +33,7 @@ Examples:
   gantry check manifests/                 read manifests and say what is wrong with them
   gantry crds | kubectl apply --server-side -f -
                                           install every kind in a cluster
+  gantry install all                      install what is shared in a cluster of many
   gantry operator --leader-elect          run the controllers against a cluster
   gantry up                               run a whole cluster on this machine
   gantry node kill gpu-0                  let something happen to a node
@@ -64,6 +68,9 @@ enum Command {
     Apiserver(Box<apiserver::Arguments>),
     Check(check::Arguments),
     Crds(crds::Arguments),
+    Install(Box<install::Arguments>),
+    Uninstall(Box<uninstall::Arguments>),
+    Share(share::Arguments),
     Operator(Box<operator::Arguments>),
     User(user::Arguments),
     Completions(Completions),
@@ -120,11 +127,12 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line, runs the command and reports how it went.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help goes to standard output with code 0, complaints to standard error with code 2.
-            let code = if error.use_stderr() { 2 } else { 0 };
+            // Help goes to standard output with code 0, complaints to standard error.
+            let code = if error.use_stderr() { usage_code(&arguments) } else { 0 };
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -148,6 +156,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The code of a command line that is wrong. Where 2 means that a right is missing, it is 1: scripts
+/// that share a cluster tell these apart.
+fn usage_code(arguments: &[OsString]) -> u8 {
+    let known = command();
+    let named = |it: &&OsString| known.get_subcommands().any(|sub| sub.get_name() == **it);
+    match arguments.iter().skip(1).find(named).and_then(|it| it.to_str()) {
+        Some("install" | "uninstall" | "share") => 1,
+        _ => 2,
+    }
+}
+
 fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
     match command {
         Command::Up(arguments) => up::run(*arguments, output),
@@ -156,6 +175,9 @@ fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
         Command::Apiserver(arguments) => apiserver::run(*arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),
         Command::Crds(arguments) => crds::run(&arguments, output),
+        Command::Install(arguments) => install::run(&arguments, output),
+        Command::Uninstall(arguments) => uninstall::run(&arguments, output),
+        Command::Share(arguments) => share::run(&arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {

@@ -10,5 +10,6 @@ pub mod operator;
 pub mod output;
 pub mod overview;
 pub mod server;
+pub mod sharing;
 pub mod up;
 pub mod version;

@@ -13,6 +13,8 @@ Usage: cargo xtask <command>
 Commands:
   gen            Write every generated file, and delete stale ones
   gen --check    Write nothing; show what differs and fail if anything does
+  freeze GROUP/VERSION
+                 Publish a version: keep a copy of it that tidy compares for ever
   tidy           Check the rules of the house that no compiler checks
   kubernetes-schemas FILE
                  Take the schemas of embedded Kubernetes types from FILE, the merged OpenAPI v3
@@ -30,6 +32,8 @@ pub(crate) enum Command {
     Help,
     /// Bring generated files up to date, or say which are not.
     Gen(Mode),
+    /// Keep a copy of this version, which never changes from then on.
+    Freeze(String),
     /// Check the rules of the house.
     Tidy,
     /// Refresh the schemas of embedded Kubernetes types from this file.
@@ -49,13 +53,15 @@ pub(crate) fn parse(words: &[String]) -> Result<Command, String> {
         ["help"] => Ok(Command::Help),
         ["gen"] => Ok(Command::Gen(Mode::Write)),
         ["gen", "--check"] => Ok(Command::Gen(Mode::Check)),
+        ["freeze", version] => Ok(Command::Freeze((*version).to_owned())),
+        ["freeze"] => Err("which version? Say GROUP/VERSION".to_owned()),
         ["tidy"] => Ok(Command::Tidy),
         ["kubernetes-schemas", file] => Ok(Command::KubernetesSchemas(PathBuf::from(file))),
         ["kubernetes-schemas"] => {
             Err("which file? See the help on `kubernetes-schemas`".to_owned())
         }
         ["ci"] => Ok(Command::Ci),
-        ["gen" | "tidy" | "ci" | "help", rest @ ..] => {
+        ["gen" | "freeze" | "tidy" | "ci" | "help", rest @ ..] => {
             Err(format!("cannot read `{}` after `{}`", rest.join(" "), words[0]))
         }
         [other, ..] => Err(format!("unknown command `{other}`")),
@@ -73,6 +79,8 @@ mod tests {
             ("gen writes by default", "gen", Ok(Command::Gen(Mode::Write))),
             ("gen can only look", "gen --check", Ok(Command::Gen(Mode::Check))),
             ("tidy takes nothing", "tidy", Ok(Command::Tidy)),
+            ("freeze takes a version", "freeze a/v1", Ok(Command::Freeze("a/v1".to_owned()))),
+            ("and needs one", "freeze", Err("which version? Say GROUP/VERSION".to_owned())),
             ("ci takes nothing", "ci", Ok(Command::Ci)),
             ("help wins wherever it stands", "gen --help", Ok(Command::Help)),
             ("the short flag works", "-h", Ok(Command::Help)),
@@ -93,7 +101,7 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for command in ["gen", "gen --check", "tidy", "ci", "help"] {
+        for command in ["gen", "gen --check", "freeze", "tidy", "ci", "help"] {
             assert!(HELP.contains(&format!("\n  {command} ")), "{command}");
         }
     }

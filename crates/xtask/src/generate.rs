@@ -4,6 +4,8 @@
 //! deleting is done here, once. To add one: write a module below this one with a function
 //! `fn(&Tree) -> anyhow::Result<Vec<Generated>>`, and add a line to the list.
 
+mod admin_roles;
+mod chart;
 mod cli_reference;
 mod configuration;
 mod crds;
@@ -28,7 +30,13 @@ use crate::tree::Tree;
 const GENERATORS: &[Generator] = &[
     Generator { name: "CustomResourceDefinitions", owns: &["config/crd"], make: crds::make },
     Generator { name: "ClusterRoles", owns: &["config/rbac"], make: roles::make },
+    Generator {
+        name: "ClusterRoles of administrators",
+        owns: &["config/fma-cluster-admin", "config/gantry-cluster-admin"],
+        make: admin_roles::make,
+    },
     Generator { name: "operator's manifests", owns: &["config/operator"], make: operator::make },
+    Generator { name: "chart", owns: &["charts/gantry"], make: chart::make },
     Generator { name: "configuration reference", owns: &[], make: configuration::make },
     Generator { name: "command-line reference", owns: &[], make: cli_reference::make },
     Generator { name: "requirement index", owns: &[], make: requirements::index },

@@ -2,12 +2,13 @@
 //!
 //! `cargo xtask --help` lists the commands. Every check and every generator decides in a pure
 //! function over data that was read beforehand; only this file, [`tree`], [`workspace`], [`ci`]
-//! and the writing half of [`generate`] touch the machine.
+//! and the writing halves of [`generate`] and [`published`] touch the machine.
 
 mod args;
 mod ci;
 mod generate;
 mod markdown;
+mod published;
 mod rust_text;
 mod tidy;
 mod tree;
@@ -55,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
             Ok(true)
         }
         Command::Gen(mode) => generate::run(&Tree::read(&root()?)?, mode, &mut out),
+        Command::Freeze(version) => published::freeze(&root()?, &version, &mut out).map(|()| true),
         Command::Tidy => tidy::run(&root()?, &mut out),
         Command::KubernetesSchemas(file) => generate::refresh(&root()?, &file).map(|()| true),
         Command::Ci => ci::run(&root()?, &mut out),

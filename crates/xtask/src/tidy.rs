@@ -11,6 +11,8 @@ mod links;
 mod make_commands;
 mod manifest;
 mod names;
+mod one_version;
+mod published;
 mod unfinished;
 
 use std::fmt;
@@ -18,6 +20,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::generate::{INDEX, Known};
+use crate::published::current;
 use crate::rust_text::RustFile;
 use crate::tree::Tree;
 use crate::workspace::{self, Package};
@@ -62,6 +65,7 @@ pub(crate) fn run(root: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
 fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Violation>> {
     let sources = RustFile::all(tree);
     let known = Known::parse(tree.text(INDEX).unwrap_or_default());
+    let versions = current();
     let mut violations = [
         edges::check(tree, packages),
         length::check(tree, &sources),
@@ -72,6 +76,8 @@ fn check(tree: &Tree, packages: &[Package]) -> anyhow::Result<Vec<Violation>> {
         clients::check(&sources)?,
         links::check(tree)?,
         make_commands::check(tree)?,
+        published::check(tree, &versions),
+        one_version::check(tree, &versions)?,
     ]
     .concat();
     violations.sort();
@@ -100,6 +106,8 @@ mod tests {
             ("docs/specs/index.txt", "a AS-1 text\n"),
             ("README.md", "[a](gone.md)\n```\nmake gone\n```\n"),
             ("Makefile", "test:\n"),
+            ("config/published/x.test/v1/things.yaml", "group: x.test\n"),
+            ("scripts/old", &format!("kubectl get {}/v0", "fma.llm-d.ai")),
         ]);
         let package = Package {
             name: "gantry-queue".to_owned(),
@@ -117,6 +125,8 @@ mod tests {
             "crates/queue/src/plan.rs:3: ",
             "crates/queue/src/util.rs:1: ",
             "crates/xtask/src/main.rs:1: ",
+            "config/published/x.test/v1/things.yaml:1: ",
+            "scripts/old:1: ",
         ];
         for part in parts {
             assert!(found.iter().any(|line| line.starts_with(part)), "no {part} in {found:#?}");

@@ -92,10 +92,12 @@ pub(crate) fn git(root: &Path) -> Command {
     command
 }
 
-/// Whether a check or generator looks into this file. Data, golden files and images it does not.
+/// Whether a check or generator looks into this file. Generated definitions, data and images it does
+/// not.
 fn wanted(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let known = [".rs", ".md", ".toml", ".txt"].iter().any(|end| name.ends_with(end));
+    let ends = [".rs", ".md", ".toml", ".txt", ".yaml", ".sh"];
+    let known = ends.iter().any(|end| name.ends_with(end)) && !path.starts_with("config/crd");
     known || name == "Makefile" || path.starts_with("scripts/") || path.starts_with(".ci/")
 }
 
@@ -151,7 +153,11 @@ mod tests {
             ("Makefile", true),
             ("scripts/check-tools", true),
             (".ci/run", true),
-            ("deploy/crds/module.yaml", false),
+            ("examples/a.yaml", true),
+            ("config/published/x.test/v1/things.yaml", true),
+            ("config/crd/x.test_things.yaml", false),
+            ("config/crds.yaml", false),
+            ("crates/a/data/b.json", false),
             ("docs/Makefile.png", false),
         ];
         for (path, expected) in table {

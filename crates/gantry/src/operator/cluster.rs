@@ -47,6 +47,26 @@ pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Cli
     client(&configure(kubeconfig, server).await?)
 }
 
+/// A client for the server of one context of a kubeconfig; without a file, that of the usual places.
+///
+/// # Errors
+/// There is no such file or context, or the credentials cannot be used.
+pub async fn connect_in(
+    kubeconfig: Option<&str>,
+    context: &str,
+) -> Result<kube::Client, ConnectError> {
+    let shown = || kubeconfig.unwrap_or("of the usual places").to_owned();
+    let failed = |error| ConnectError::Kubeconfig { path: shown(), error };
+    let read = match kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
+    let read = read.map_err(|error| failed(error.into()))?;
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    client(&config.map_err(|error| failed(error.into()))?)
+}
+
 /// A client for a server that is known.
 ///
 /// # Errors

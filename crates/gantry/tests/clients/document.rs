@@ -1,27 +1,63 @@
-//! The tour for users, command by command.
+//! The pages for users, command by command.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::Plan;
 
-use super::shell::Shell;
+use super::shell::{Outcome, Shell};
 
-/// Runs the fenced blocks of the document in one shell that stops at the first failure.
+/// The commands of a page: its fenced blocks.
+fn commands(page: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let page = fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```sh\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
+    assert!(blocks.len() >= 5, "{blocks:?}");
+    blocks.concat()
+}
+
+/// Runs them in one shell that stops at the first failure.
+fn walk(shell: &Shell, page: &str) -> Outcome {
+    let outcome = shell.run(&format!("set -eux\n{}", commands(page)));
+    assert_eq!(outcome.code, Some(0), "{}\n{}", outcome.out, outcome.err);
+    outcome
+}
+
 #[tokio::test]
 async fn every_command_of_the_tour_works() {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tour.md");
-    let document = fs::read_to_string(document).unwrap();
-    let blocks: Vec<&str> =
-        document.split("```sh\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert!(blocks.len() >= 5, "{blocks:?}");
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap();
     let shell = Shell::new(server.kubeconfig());
     fs::create_dir(shell.home().join("gantry")).unwrap();
     fs::copy(server.kubeconfig(), shell.home().join("gantry/kubeconfig")).unwrap();
-    let outcome = shell.run(&format!("set -eux\n{}", blocks.concat()));
-    assert_eq!(outcome.code, Some(0), "{}\n{}", outcome.out, outcome.err);
+    let outcome = walk(&shell, "tour.md");
     assert!(outcome.out.contains("mode: slow"), "{}", outcome.out);
     assert!(outcome.err.contains("No resources found in demo namespace"), "{}", outcome.err);
+}
+
+#[tokio::test]
+async fn every_command_about_sharing_works() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().join("data");
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).data(&data);
+    let server = plan.start(&Clock::system()).await.unwrap();
+    let shell = Shell::new(server.kubeconfig());
+    fs::copy(server.kubeconfig(), data.join("kubeconfig")).unwrap();
+    symlink(&data, shell.home().join("gantry")).unwrap();
+    let Outcome { out, err, .. } = walk(&shell, "sharing.md");
+    for words in [
+        "clusterrolebinding/blue-node-view created",
+        "ask an administrator of the cluster for ClusterRole fma-crd-admin",
+        "ended with 2",
+        "launcherconfigs.fma.llm-d.ai unchanged: it has version v1alpha1",
+        "1 object in team-blue",
+        "others have objects of the group: 1 in team-blue",
+        "ended with 3",
+        "launcherconfigs.fma.llm-d.ai deleted: nobody needs it",
+        "stays: namespace",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
 }

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod chart;
 mod containers;
 mod document;
 mod go;

@@ -13,6 +13,9 @@ mod shared_operator;
 mod shared_policies;
 #[path = "../it/shared_process.rs"]
 mod shared_process;
+#[path = "../it/shared_sharing.rs"]
+mod shared_sharing;
+mod sharing;
 
 use std::io::Write as _;
 

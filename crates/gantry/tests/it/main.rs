@@ -16,6 +16,8 @@ mod quotas;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;
+mod shared_sharing;
+mod sharing;
 mod up;
 
 use std::io::Write;

@@ -1,5 +1,7 @@
-//! The published policies that protect dual pods: what an ordinary user may not change, and what
-//! the controllers of any release may. The same steps are taken on a real server by `make e2e`.
+//! The published policies that protect dual pods: what an ordinary user may not set or change, and
+//! what the controllers of any release may. The same steps are taken on a real server by `make e2e`.
+//!
+//! Pods that carry what is protected are made in the name of controllers, as they are in earnest.
 
 use std::path::Path;
 
@@ -89,21 +91,33 @@ impl<'a> Place<'a> {
             },
             "spec": { "containers": [{ "name": "c", "image": "registry.test/c:1" }] },
         });
-        self.made(Request::post(self.pods(), &pod)).await;
+        self.made(self.as_controller(Request::post(self.pods(), &pod))).await;
+    }
+
+    /// Tries to make a pod as an ordinary user; nothing is stored.
+    async fn try_to_make(&self, metadata: &Value, user: Option<&str>) -> Response {
+        let mut pod = json!({
+            "metadata": metadata,
+            "spec": { "containers": [{ "name": "c", "image": "registry.test/c:1" }] },
+        });
+        pod["metadata"]["name"] = json!("tried");
+        let request = Request::post(format!("{}?dryRun=All", self.pods()), &pod);
+        self.send(in_the_name_of(request, user)).await
+    }
+
+    fn as_controller(&self, request: Request) -> Request {
+        in_the_name_of(request, Some(&self.controller()))
+    }
+
+    fn controller(&self) -> String {
+        format!("system:serviceaccount:{}:maker-fma-controllers", self.namespace)
     }
 
     async fn change(&self, pod: &str, metadata: &Value, user: Option<&str>) -> Response {
         let path = format!("{}/{pod}", self.pods());
         let patch = json!({ "metadata": metadata });
-        let mut request = Request::patch(path, "application/merge-patch+json", &patch);
-        if let Some(user) = user {
-            let user = HeaderValue::from_str(user).unwrap();
-            request = request.header(HeaderName::from_static("impersonate-user"), user).header(
-                HeaderName::from_static("impersonate-group"),
-                HeaderValue::from_static("system:masters"),
-            );
-        }
-        self.send(request).await
+        let request = Request::patch(path, "application/merge-patch+json", &patch);
+        self.send(in_the_name_of(request, user)).await
     }
 
     async fn annotate(&self, pod: &str, key: &str, value: Value) -> Response {
@@ -114,6 +128,16 @@ impl<'a> Place<'a> {
     async fn label(&self, pod: &str, key: &str, value: Value) -> Response {
         self.change(pod, &json!({ "labels": { format!("{PREFIX}/{key}"): value } }), None).await
     }
+}
+
+/// The request as somebody else, who may do everything that no policy forbids.
+fn in_the_name_of(request: Request, user: Option<&str>) -> Request {
+    let Some(user) = user else { return request };
+    let user = HeaderValue::from_str(user).unwrap();
+    let all = HeaderValue::from_static("system:masters");
+    request
+        .header(HeaderName::from_static("impersonate-user"), user)
+        .header(HeaderName::from_static("impersonate-group"), all)
 }
 
 fn prefixed(map: &Value) -> Value {
@@ -219,5 +243,135 @@ pub(crate) async fn as_43(places: [&Place<'_>; 2]) {
         let answer = place.change("as-43-bound", &change, Some(&user)).await;
         denied(&answer, BOUND, "inference-server-config");
         allowed(&place.change("as-43-bound", &change, Some(&controller)).await);
+    }
+}
+
+/// Annotations and labels that only the controllers write.
+const ANNOTATIONS: [&str; 9] = [
+    "requester",
+    "status",
+    "instance-id",
+    "server-port",
+    "vllm-config",
+    "isc-routing-metadata",
+    "nominal",
+    "launcher-config-hash",
+    "launcher-populator-template-hash",
+];
+const LABELS: [&str; 5] = ["dual", "launcher-config-name", "instance", "node-name", "sleeping"];
+
+/// Every protected key: whether it is an annotation or a label, and its name.
+fn protected() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let annotations = ANNOTATIONS.iter().map(|key| ("annotations", *key));
+    annotations.chain(LABELS.iter().map(|key| ("labels", *key)))
+}
+
+fn entry(list: &str, key: &str, value: &Value) -> Value {
+    json!({ list: { format!("{PREFIX}/{key}"): value } })
+}
+
+/// Nobody makes a pod that claims to be the controllers' work, and nobody changes one that is.
+pub(crate) async fn g_26(place: &Place<'_>) {
+    let all = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), json!("old"))).collect();
+    place.pod("g-26", all(&LABELS), all(&ANNOTATIONS)).await;
+    place.pod("g-26-none", json!({}), json!({})).await;
+    let controller = place.controller();
+    for (list, key) in protected() {
+        let full = format!("{PREFIX}/{key}");
+        let forged = place.try_to_make(&entry(list, key, &json!("x")), None).await;
+        denied(&forged, IMMUTABLE, &format!("may not be set: {full}"));
+        let real = place.try_to_make(&entry(list, key, &json!("x")), Some(&controller)).await;
+        assert_eq!(real.status, 201, "{key}: {}", real.text());
+        let empty = place.try_to_make(&entry(list, key, &json!("")), None).await;
+        assert_eq!(empty.status, 201, "{key}: {}", empty.text());
+        for value in [json!("new"), json!(""), Value::Null] {
+            let answer = place.change("g-26", &entry(list, key, &value), None).await;
+            denied(&answer, IMMUTABLE, &format!("may not be changed: {full}"));
+        }
+        let answer = place.change("g-26-none", &entry(list, key, &json!("new")), None).await;
+        denied(&answer, IMMUTABLE, &format!("may not be changed: {full}"));
+        allowed(&place.change("g-26-none", &entry(list, key, &json!("")), None).await);
+        let answer =
+            place.change("g-26", &entry(list, key, &json!("new")), Some(&controller)).await;
+        allowed(&answer);
+    }
+    // What users and launchers write stays theirs.
+    let launcher = format!("system:serviceaccount:{}:launcher", place.namespace);
+    let free = [
+        ("annotations", "inference-server-config"),
+        ("annotations", "server-patch"),
+        ("annotations", "admin-port"),
+        ("annotations", "accelerators"),
+        ("annotations", "vllm-instance-signature"),
+        ("labels", "launcher-stuck"),
+    ];
+    for (list, key) in free {
+        let made = place.try_to_make(&entry(list, key, &json!("x")), None).await;
+        assert_eq!(made.status, 201, "{key}: {}", made.text());
+        allowed(&place.change("g-26-none", &entry(list, key, &json!("x")), Some(&launcher)).await);
+    }
+}
+
+/// A bound requester of the direct variant keeps its patch and does not become one of the other.
+pub(crate) async fn g_26_direct(place: &Place<'_>) {
+    let dual = || json!({ "dual": "provider" });
+    let patch = || json!({ "server-patch": "old" });
+    place.pod("direct-bound", dual(), patch()).await;
+    place.pod("direct-free", json!({}), patch()).await;
+    let both = json!({ "server-patch": "old", "inference-server-config": "isc" });
+    place.pod("both-bound", dual(), both).await;
+    let table = [
+        ("another patch", "direct-bound", "server-patch", json!("new"), false),
+        ("no patch", "direct-bound", "server-patch", Value::Null, false),
+        ("an empty patch", "direct-bound", "server-patch", json!(""), false),
+        ("the other variant", "direct-bound", "inference-server-config", json!("isc"), false),
+        ("nothing is no variant", "direct-bound", "inference-server-config", json!(""), true),
+        ("the same patch", "direct-bound", "server-patch", json!("old"), true),
+        ("another port", "direct-bound", "admin-port", json!("9"), true),
+        ("a patch that is ignored", "both-bound", "server-patch", json!("new"), true),
+        ("its config is not", "both-bound", "inference-server-config", json!("new"), false),
+        ("not bound", "direct-free", "server-patch", json!("new"), true),
+        ("not bound, other variant", "direct-free", "inference-server-config", json!("i"), true),
+    ];
+    for (why, pod, key, value, free) in table {
+        let answer = place.annotate(pod, key, value).await;
+        match free {
+            true => assert_eq!(answer.status, 200, "{why}: {}", answer.text()),
+            false => denied(&answer, BOUND, key),
+        }
+    }
+    let change = entry("annotations", "server-patch", &json!("new"));
+    allowed(&place.change("direct-bound", &change, Some(&place.controller())).await);
+}
+
+/// The controllers are known by the end of their account's name, in any namespace and release.
+pub(crate) async fn cs_31(place: &Place<'_>) {
+    let table = [
+        ("a release", "system:serviceaccount:a:fma-fma-controllers", true),
+        ("another one elsewhere", "system:serviceaccount:b:two-fma-controllers", true),
+        ("a release of no name", "system:serviceaccount:a:-fma-controllers", true),
+        ("the end alone", "system:serviceaccount:a:fma-controllers", false),
+        ("something after it", "system:serviceaccount:a:x-fma-controllers-2", false),
+        ("something before it", "xsystem:serviceaccount:a:x-fma-controllers", false),
+        ("too many parts", "system:serviceaccount:a:b:x-fma-controllers", false),
+        ("no namespace", "system:serviceaccount::x-fma-controllers", false),
+        ("a person", "x-fma-controllers", false),
+        ("another case", "system:serviceaccount:a:x-FMA-controllers", false),
+    ];
+    place.pod("cs-31", json!({ "dual": "x" }), config_annotation("isc")).await;
+    for (number, (why, user, exempt)) in table.into_iter().enumerate() {
+        // Another value each time: one that went through is what is there, and no change.
+        let value = json!(format!("value-{number}"));
+        let changes = [
+            (IMMUTABLE, entry("labels", "sleeping", &value)),
+            (BOUND, entry("annotations", "inference-server-config", &value)),
+        ];
+        for (policy, change) in changes {
+            let answer = place.change("cs-31", &change, Some(user)).await;
+            match exempt {
+                true => assert_eq!(answer.status, 200, "{why}: {}", answer.text()),
+                false => denied(&answer, policy, "FMA controllers"),
+            }
+        }
     }
 }

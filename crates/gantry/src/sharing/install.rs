@@ -1,0 +1,282 @@
+//! Installing what is shared.
+
+use std::time::Duration;
+
+use gantry_process::clock::Moment;
+use gantry_sharing::admin_roles::admin_roles;
+use gantry_sharing::conditional_apply::{Decision, Foreign, Mode, decide};
+use gantry_sharing::definition::Definition;
+use gantry_sharing::inventory::{CLUSTER_ADMIN, ObjectKind};
+use gantry_sharing::manifest::Manifest;
+use gantry_sharing::{node_view, policies};
+use serde_json::Value;
+
+use super::report::{Line, Outcome, difference, shown};
+use super::server::{Fault, PAUSE, Server};
+
+/// How definitions are installed.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// When they are applied.
+    pub mode: Mode,
+    /// What becomes of versions of others.
+    pub foreign: Foreign,
+    /// Whether to show what changes.
+    pub diff: bool,
+    /// How long to wait until all is in effect.
+    pub timeout: Duration,
+}
+
+/// The right to read nodes, and whose controllers get it.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    /// The name of the role.
+    pub role: String,
+    /// Whether the role is made or extended; otherwise it is there.
+    pub ensure: bool,
+    /// The release and its namespace, to which the role is bound.
+    pub release: Option<(String, String)>,
+}
+
+/// Installs definitions, one after the other: what became of each.
+pub async fn definitions(server: &Server, wanted: &[Manifest], options: &Options) -> Vec<Line> {
+    let deadline = server.clock().moment() + options.timeout;
+    let mut lines = Vec::new();
+    for manifest in wanted {
+        lines.push(definition(server, manifest, options, deadline).await);
+    }
+    // All are applied before any is waited for: what keeps one from being served keeps no other back.
+    for (line, manifest) in lines.iter_mut().zip(wanted) {
+        let settled =
+            matches!(line.outcome, Outcome::Created | Outcome::Changed | Outcome::Unchanged);
+        if settled && !server.is_dry_run() && options.mode != Mode::Never {
+            established(server, manifest.name(), deadline, line).await;
+        }
+    }
+    lines
+}
+
+async fn definition(
+    server: &Server,
+    manifest: &Manifest,
+    options: &Options,
+    deadline: Moment,
+) -> Line {
+    let kind = ObjectKind::CustomResourceDefinition;
+    let name = manifest.name();
+    let line = |outcome, why: String| Line::new(kind, name, outcome, why);
+    loop {
+        let found = match server.get(&kind.path(name)).await {
+            Ok(found) => found,
+            Err(fault) => return Line::fault(kind, name, &fault),
+        };
+        let waiting = match decide(manifest, found.as_ref(), options.mode, options.foreign) {
+            Decision::Leave(why) => return line(Outcome::Unchanged, why.to_string()),
+            Decision::Refuse(refusal) => return line(Outcome::Refused, refusal.to_string()),
+            Decision::Wait => "it is being deleted",
+            Decision::Apply(apply) => match server.apply(kind, &apply.object).await {
+                Ok(answer) => {
+                    let why = match apply.removes.is_empty() {
+                        true => apply.why.to_string(),
+                        false => format!("{}; removed {}", apply.why, apply.removes.join(", ")),
+                    };
+                    return written(server, kind, found.as_ref(), &answer, &why, options.diff);
+                }
+                // Somebody was in between, or it went away: what is true now decides.
+                Err(Fault::Conflict(_)) => "others change it all the time",
+                Err(fault) => return Line::fault(kind, name, &fault),
+            },
+        };
+        if server.clock().moment() >= deadline {
+            return line(Outcome::TimedOut, waiting.to_owned());
+        }
+        server.clock().sleep(PAUSE).await;
+    }
+}
+
+/// What writing an object came to.
+fn written(
+    server: &Server,
+    kind: ObjectKind,
+    before: Option<&Value>,
+    after: &Value,
+    why: &str,
+    diff: bool,
+) -> Line {
+    let name = after["metadata"]["name"].as_str().unwrap_or_default();
+    let revision = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    let outcome = match before {
+        None => Outcome::Created,
+        // Who pretends gives no new revision.
+        Some(before) if server.is_dry_run() && shown(before) == shown(after) => Outcome::Unchanged,
+        Some(before) if !server.is_dry_run() && revision(before) == revision(after) => {
+            Outcome::Unchanged
+        }
+        Some(_) => Outcome::Changed,
+    };
+    let diff = if diff { difference(before, after) } else { None };
+    Line::new(kind, name, outcome, why).with_diff(diff)
+}
+
+/// Waits until a definition is served.
+async fn established(server: &Server, name: &str, deadline: Moment, line: &mut Line) {
+    let kind = ObjectKind::CustomResourceDefinition;
+    loop {
+        let complaint = match server.get(&kind.path(name)).await {
+            Ok(Some(object)) => {
+                let read = Definition::read(&object);
+                if read.established {
+                    return;
+                }
+                read.complaint.unwrap_or_else(|| "the server has not taken it up".to_owned())
+            }
+            Ok(None) => "somebody has deleted it".to_owned(),
+            Err(fault) => {
+                *line = Line::fault(kind, name, &fault);
+                return;
+            }
+        };
+        if server.clock().moment() >= deadline {
+            *line =
+                Line::new(kind, name, Outcome::TimedOut, format!("not served yet: {complaint}"));
+            return;
+        }
+        server.clock().sleep(PAUSE).await;
+    }
+}
+
+/// Applies policies and bindings, whatever is there.
+pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Line> {
+    let named = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        policies::kind(object).map(|kind| (kind, name))
+    };
+    let all = || wanted.iter().filter_map(|it| Some((it, named(it)?)));
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    match server.get(policies::DISCOVERY).await {
+        Ok(answer) if policies::supported(answer.as_ref()) => {}
+        Ok(_) => {
+            let skip = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
+                Line::new(kind, &name, Outcome::Skipped, policies::UNSUPPORTED)
+            };
+            return all().map(skip).collect();
+        }
+        Err(fault) => {
+            let fail = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
+                Line::fault(kind, &name, &fault)
+            };
+            return all().map(fail).collect();
+        }
+    }
+    let mut lines = Vec::new();
+    for (object, (kind, name)) in all() {
+        lines.push(
+            applied(server, kind, &name, object, "it is applied whatever is there", diff).await,
+        );
+    }
+    lines
+}
+
+/// Applies an object without asking what is there, except to say what changed.
+async fn applied(
+    server: &Server,
+    kind: ObjectKind,
+    name: &str,
+    object: &Value,
+    why: &str,
+    diff: bool,
+) -> Line {
+    let before = match server.get(&kind.path(name)).await {
+        Ok(before) => before,
+        Err(fault) => return Line::fault(kind, name, &fault),
+    };
+    match server.apply(kind, object).await {
+        Ok(after) => written(server, kind, before.as_ref(), &after, why, diff),
+        Err(fault) => Line::fault(kind, name, &fault),
+    }
+}
+
+/// Every role that is published, for those who administer and for those who use.
+#[must_use]
+pub fn published_roles() -> Vec<Value> {
+    let admin = admin_roles().into_iter().map(|role| role.object);
+    admin.chain(gantry_api::roles::roles()).collect()
+}
+
+/// Installs the published roles, and the right to read nodes.
+pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for object in published_roles() {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let why = "it is the administrator's";
+        lines.push(applied(server, ObjectKind::ClusterRole, name, &object, why, diff).await);
+    }
+    if nodes.ensure {
+        let decide = |found: Option<&Value>| node_view::decide(&nodes.role, found);
+        lines.push(settled(server, ObjectKind::ClusterRole, &nodes.role, decide, diff).await);
+    }
+    if let Some((release, namespace)) = &nodes.release {
+        let wanted = node_view::binding(release, namespace, &nodes.role);
+        let name = node_view::binding_name(release);
+        let decide = |found: Option<&Value>| node_view::decide_binding(&wanted, found);
+        lines.push(settled(server, ObjectKind::ClusterRoleBinding, &name, decide, diff).await);
+    }
+    lines
+}
+
+/// Whether the caller may install roles; others leave them to the administrator.
+///
+/// # Errors
+/// The server did not say.
+pub async fn may_install_roles(server: &Server) -> Result<bool, Fault> {
+    server.may("patch", ObjectKind::ClusterRole, gantry_sharing::admin_roles::FMA_CRD_ADMIN).await
+}
+
+/// What is said of roles that are left to the administrator.
+#[must_use]
+pub fn left_to_administrator() -> Vec<Line> {
+    let skip = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let why = format!("it is the administrator's, with ClusterRole {CLUSTER_ADMIN}");
+        Line::new(ObjectKind::ClusterRole, name, Outcome::Skipped, why)
+    };
+    published_roles().iter().map(skip).collect()
+}
+
+/// How often an object that others change is decided about anew.
+const ATTEMPTS: u32 = 10;
+
+async fn settled(
+    server: &Server,
+    kind: ObjectKind,
+    name: &str,
+    decide: impl Fn(Option<&Value>) -> node_view::Decision,
+    diff: bool,
+) -> Line {
+    let line = |outcome, why: String| Line::new(kind, name, outcome, why);
+    for _ in 0..ATTEMPTS {
+        let found = match server.get(&kind.path(name)).await {
+            Ok(found) => found,
+            Err(fault) => return Line::fault(kind, name, &fault),
+        };
+        let (object, why) = match decide(found.as_ref()) {
+            node_view::Decision::Leave => {
+                return line(Outcome::Unchanged, "it lets nodes be read".to_owned());
+            }
+            node_view::Decision::Refuse(why) => return line(Outcome::Refused, why.to_string()),
+            node_view::Decision::Create(object) => (object, "it was absent"),
+            node_view::Decision::Extend(object) => (object, "it did not let nodes be read"),
+        };
+        match server.apply(kind, &object).await {
+            Ok(after) => return written(server, kind, found.as_ref(), &after, why, diff),
+            Err(Fault::Conflict(_)) => server.clock().sleep(PAUSE).await,
+            Err(fault) => return Line::fault(kind, name, &fault),
+        }
+    }
+    line(Outcome::TimedOut, "others change it all the time".to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Servers that answer by a rule, for what a real one does rarely.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use gantry_controller::transport;
+use gantry_process::clock::Clock;
+use gantry_sharing::inventory::FMA_GROUP;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use serde_json::json;
+
+use super::*;
+
+/// A server that answers each request so.
+fn server(answer: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + 'static) -> Server {
+    let client = transport::in_process(move |request: Request<Bytes>| {
+        let (status, mut body) = answer(request.method(), request.uri().path());
+        if status >= 400 {
+            body = json!({
+                "kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "code": status, "message": body, "reason": "",
+            });
+        }
+        let answer = Response::builder().status(status);
+        ready(answer.body(Full::new(Bytes::from(body.to_string()))).unwrap())
+    });
+    Server::new(client, Clock::system(), false)
+}
+
+fn options(timeout: Duration) -> Options {
+    Options { mode: Mode::default(), foreign: Foreign::default(), diff: false, timeout }
+}
+
+fn wanted() -> Vec<Manifest> {
+    Manifest::built_in(&[FMA_GROUP.to_owned()]).into_iter().take(1).collect()
+}
+
+#[tokio::test]
+async fn as_42_policies_are_skipped_with_a_word_where_they_are_not_served() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = server(move |method, path| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert_eq!((method, path), (&Method::GET, policies::DISCOVERY));
+        (200, json!({"resources": [{"name": "validatingwebhookconfigurations"}]}))
+    });
+    let lines = super::policies(&server, &policies::policies(), false).await;
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_eq!(line.outcome, Outcome::Skipped);
+        assert!(line.why.contains("does not serve ValidatingAdmissionPolicies"), "{}", line.why);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "nothing else is asked");
+}
+
+#[tokio::test]
+async fn a_definition_that_is_never_served_is_told_with_the_words_of_the_server() {
+    let object = |established: &str| {
+        let mut object = wanted().remove(0).object().clone();
+        object["metadata"]["resourceVersion"] = json!("7");
+        object["status"] = json!({"conditions": [
+            {"type": "NamesAccepted", "status": "False", "message": "\"isc\" is already in use"},
+            {"type": "Established", "status": established},
+        ]});
+        object
+    };
+    let stuck = server(move |_, _| (200, object("False")));
+    let lines = definitions(&stuck, &wanted(), &options(Duration::ZERO)).await;
+    assert_eq!(lines[0].outcome, Outcome::TimedOut);
+    assert!(lines[0].why.contains("already in use"), "{}", lines[0].why);
+    let served = server(move |_, _| (200, object("True")));
+    let lines = definitions(&served, &wanted(), &options(Duration::ZERO)).await;
+    assert_eq!(lines[0].outcome, Outcome::Unchanged);
+}
+
+/// Whoever was quicker is seen: the object is read again, and what is true then decides.
+#[tokio::test]
+async fn after_a_conflict_it_is_decided_anew() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&reads);
+    let server = server(move |method, _| {
+        let mut object = wanted().remove(0).object().clone();
+        object["metadata"]["resourceVersion"] = json!("7");
+        object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        match *method {
+            Method::PATCH => (409, json!("somebody was quicker")),
+            _ if count.fetch_add(1, Ordering::Relaxed) == 0 => (404, json!("not yet")),
+            _ => (200, object),
+        }
+    });
+    let lines = definitions(&server, &wanted(), &options(Duration::from_secs(60))).await;
+    assert_eq!(lines[0].outcome, Outcome::Unchanged, "{lines:?}");
+    assert_eq!(lines[0].why, "it has version v1alpha1");
+}

@@ -1,0 +1,258 @@
+//! What became of each object, for people and for programs.
+
+use std::fmt::Write as _;
+
+use gantry_sharing::inventory::{ObjectKind, owner_of};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::server::Fault;
+
+/// What a command did, object by object.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Whether the server only pretended.
+    pub dry_run: bool,
+    /// What became of each object.
+    pub objects: Vec<Line>,
+    /// What is left in the cluster on purpose.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stays: Vec<String>,
+}
+
+/// What became of one object.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    /// What it is.
+    pub kind: String,
+    /// What it is called.
+    pub name: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why.
+    pub why: String,
+    /// The ClusterRole that the caller needs, if that is why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ask_for: Option<String>,
+    /// What changes, as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff: Option<String>,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It was made.
+    Created,
+    /// It was changed.
+    Changed,
+    /// It is as before.
+    Unchanged,
+    /// It is none of the caller's business, or the server does not know such objects.
+    Skipped,
+    /// It is gone.
+    Deleted,
+    /// It was not there.
+    Absent,
+    /// Somebody else would lose something.
+    Refused,
+    /// The caller lacks a right.
+    Forbidden,
+    /// It took too long.
+    TimedOut,
+    /// The server refused for another reason, or does not answer.
+    Failed,
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Skipped => "skipped",
+            Self::Deleted => "deleted",
+            Self::Absent => "absent",
+            Self::Refused => "refused",
+            Self::Forbidden => "forbidden",
+            Self::TimedOut => "timed out",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Line {
+    /// A line about an object.
+    #[must_use]
+    pub fn new(kind: ObjectKind, name: &str, outcome: Outcome, why: impl ToString) -> Self {
+        let why = why.to_string();
+        let kind = kind.as_str().to_owned();
+        Self { kind, name: name.to_owned(), outcome, why, ask_for: None, diff: None }
+    }
+
+    /// A line about an object that the server did not let us have.
+    #[must_use]
+    pub fn fault(kind: ObjectKind, name: &str, fault: &Fault) -> Self {
+        let mut line = Self::new(kind, name, Outcome::Failed, fault);
+        match fault {
+            Fault::Forbidden(_) => {
+                line.outcome = Outcome::Forbidden;
+                line.ask_for = Some(owner_of(kind, name).to_owned());
+            }
+            Fault::Conflict(_) | Fault::NotFound(_) | Fault::Refused(_) | Fault::NoAnswer(_) => {}
+        }
+        line
+    }
+
+    /// The same with what changes.
+    #[must_use]
+    pub fn with_diff(mut self, diff: Option<String>) -> Self {
+        self.diff = diff;
+        self
+    }
+}
+
+impl Report {
+    /// The code that tells other programs how it went; the first of these that holds.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        let any = |outcome| self.objects.iter().any(|line| line.outcome == outcome);
+        let codes = [
+            (Outcome::Forbidden, 2),
+            (Outcome::Refused, 3),
+            (Outcome::TimedOut, 4),
+            (Outcome::Failed, 1),
+        ];
+        codes.into_iter().find(|(outcome, _)| any(*outcome)).map_or(0, |(_, code)| code)
+    }
+
+    /// For people: a line for each object, then what to ask for, then what stays.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut page = String::new();
+        let suffix = if self.dry_run { " (dry run)" } else { "" };
+        // Writing to a string does not fail.
+        for line in &self.objects {
+            let Line { kind, name, outcome, why, ask_for: _, diff } = line;
+            let word = outcome.word();
+            let _ = writeln!(page, "{}/{name} {word}{suffix}: {why}", kind.to_lowercase());
+            for text in diff.iter().flat_map(|it| it.lines()) {
+                let _ = writeln!(page, "  {text}");
+            }
+        }
+        let mut roles: Vec<&str> =
+            self.objects.iter().filter_map(|line| line.ask_for.as_deref()).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        for role in roles {
+            let _ = writeln!(page, "{}", request(role));
+        }
+        for stays in &self.stays {
+            let _ = writeln!(page, "stays: {stays}");
+        }
+        page
+    }
+}
+
+/// What somebody who lacks a role does about it.
+#[must_use]
+pub fn request(role: &str) -> String {
+    match role {
+        gantry_sharing::inventory::CLUSTER_ADMIN => {
+            "this is for an administrator of the cluster (ClusterRole cluster-admin)".to_owned()
+        }
+        role => format!(
+            "ask an administrator of the cluster for ClusterRole {role}: kubectl create \
+             clusterrolebinding {role}-YOU --clusterrole={role} --user=YOU"
+        ),
+    }
+}
+
+/// What changes, as a person reads it; nothing if nothing does.
+#[must_use]
+pub fn difference(before: Option<&Value>, after: &Value) -> Option<String> {
+    let Some(before) = before else { return Some("all of it is new".to_owned()) };
+    let (before, after) = (shown(before), shown(after));
+    let text =
+        |value: &Value| gantry_api::yaml::write(value).unwrap_or_else(|_| format!("{value:#}"));
+    if before == after {
+        return None;
+    }
+    let (before, after) = (text(&before), text(&after));
+    let diff = similar::TextDiff::from_lines(&before, &after);
+    let diff = diff.unified_diff().context_radius(2).header("cluster", "wanted").to_string();
+    Some(diff.trim_end().to_owned())
+}
+
+/// The part of an object that somebody wanted.
+#[must_use]
+pub fn shown(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.shift_remove("status");
+    }
+    let made_up = ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+    for field in made_up {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.shift_remove(field);
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn report(outcomes: &[Outcome]) -> Report {
+        let kind = ObjectKind::CustomResourceDefinition;
+        let line = |outcome: &Outcome| Line::new(kind, "a.b", *outcome, "so");
+        let objects = outcomes.iter().map(line).collect();
+        Report { dry_run: false, objects, stays: Vec::new() }
+    }
+
+    #[test]
+    fn codes_tell_how_it_went() {
+        let table: [(&[Outcome], u8); 7] = [
+            (&[], 0),
+            (&[Outcome::Created, Outcome::Unchanged, Outcome::Skipped, Outcome::Absent], 0),
+            (&[Outcome::Changed, Outcome::Failed], 1),
+            (&[Outcome::Refused, Outcome::Forbidden, Outcome::TimedOut], 2),
+            (&[Outcome::TimedOut, Outcome::Refused], 3),
+            (&[Outcome::Deleted, Outcome::TimedOut], 4),
+            (&[Outcome::Failed, Outcome::TimedOut], 4),
+        ];
+        for (outcomes, code) in table {
+            assert_eq!(report(outcomes).exit_code(), code, "{outcomes:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_lacks_a_right_is_told_what_to_ask_for_once() {
+        let kind = ObjectKind::CustomResourceDefinition;
+        let fault = Fault::Forbidden("no".to_owned());
+        let names = ["launcherconfigs.fma.llm-d.ai", "inferenceserverconfigs.fma.llm-d.ai"];
+        let objects = names.map(|name| Line::fault(kind, name, &fault)).to_vec();
+        let report = Report { dry_run: false, objects, stays: vec!["your namespace".to_owned()] };
+        assert_eq!(report.exit_code(), 2);
+        let page = report.render();
+        assert_eq!(page.matches("ClusterRole fma-crd-admin").count(), 1, "{page}");
+        assert!(page.ends_with("stays: your namespace\n"), "{page}");
+    }
+
+    #[test]
+    fn only_what_somebody_wants_is_a_difference() {
+        let before = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "spec": {"x": 1}});
+        let same = json!({"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"x": 1},
+            "status": {"y": 2}});
+        let after = json!({"metadata": {"name": "a"}, "spec": {"x": 2}});
+        assert_eq!(difference(Some(&before), &same), None);
+        let diff = difference(Some(&before), &after).unwrap();
+        assert!(diff.contains("-  x: 1\n+  x: 2"), "{diff}");
+        assert_eq!(difference(None, &after).as_deref(), Some("all of it is new"));
+    }
+}

@@ -1,0 +1,325 @@
+//! The chart `charts/gantry` with the real helm: what it renders, what it refuses, and the release of
+//! somebody who administrates one namespace and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::cluster::RealCluster;
+use gantry_testkit::embedded::{Embedded, Plan};
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use super::shell::{Outcome, Shell};
+use super::{say, toolchain};
+
+const PACKAGE: &str = "helm.sh/helm/v3/cmd/helm";
+
+/// The safety net for what must come: many times what a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a release makes, and the only thing it leaves a trace of.
+const MADE: &str = "\
+serviceaccount/team-gantry
+role.rbac.authorization.k8s.io/team-gantry
+rolebinding.rbac.authorization.k8s.io/team-gantry
+configmap/team-gantry
+service/team-gantry
+deployment.apps/team-gantry
+";
+const LIST: &str = "kubectl get serviceaccount,role,rolebinding,configmap,service,deployment -o name \
+                    -l app.kubernetes.io/instance=team";
+
+async fn embedded() -> Embedded {
+    Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap()
+}
+
+/// Somebody with helm and the charts at hand.
+fn person(kubeconfig: &Path, helm: &Path) -> Shell {
+    let shell = Shell::new(kubeconfig);
+    shell.link("charts", "../../charts");
+    shell.link("config", "../../config");
+    shell.link("chart-tests", "tests/clients/chart");
+    std::os::unix::fs::symlink(helm, shell.home().join("bin/helm")).unwrap();
+    shell
+}
+
+fn done(shell: &Shell, script: &str) -> Outcome {
+    let outcome = shell.run(script);
+    assert_eq!(outcome.code, Some(0), "{script}: {}{}", outcome.out, outcome.err);
+    outcome
+}
+
+/// Whoever administrates this namespace, by an account in it.
+fn administrator_of(namespace: &str, admin: &Shell, kubeconfig: &Path, helm: &Path) -> Shell {
+    done(admin, &format!("kubectl create namespace {namespace}"));
+    done(admin, &format!("kubectl -n {namespace} create serviceaccount alice"));
+    let account = format!("--clusterrole=admin --serviceaccount={namespace}:alice");
+    done(admin, &format!("kubectl -n {namespace} create rolebinding alice {account}"));
+    let alice = become_account(namespace, "alice", admin, person(kubeconfig, helm));
+    // A real server knows a binding and the sum of a role a moment after they are stored.
+    until(&alice, "kubectl auth can-i create roles", 0);
+    until(&alice, "kubectl auth can-i patch events", 0);
+    until(&alice, "kubectl auth can-i deletecollection leases", 0);
+    alice
+}
+
+/// Asks until the answer has this code.
+fn until(shell: &Shell, script: &str, code: i32) {
+    let clock = Clock::system();
+    let give_up = clock.moment() + PATIENCE;
+    loop {
+        let outcome = shell.run(script);
+        if outcome.code == Some(code) {
+            return;
+        }
+        assert!(clock.moment() < give_up, "{script}: {}{}", outcome.out, outcome.err);
+    }
+}
+
+/// The same person with the rights of an account.
+fn become_account(namespace: &str, account: &str, admin: &Shell, shell: Shell) -> Shell {
+    let token = done(admin, &format!("kubectl -n {namespace} create token {account}")).out;
+    done(&shell, &format!("kubectl config set-credentials account --token={}", token.trim_end()));
+    let context = format!("--user=account --namespace={namespace}");
+    done(&shell, &format!("kubectl config set-context --current {context}"));
+    shell
+}
+
+fn run_table(shell: &Shell, table: &[(&str, i32, &str)]) {
+    for (script, code, text) in table {
+        let outcome = shell.run(script);
+        let said = format!("{}{}", outcome.out, outcome.err);
+        assert_eq!(outcome.code, Some(*code), "{script}: {said}");
+        assert!(said.contains(text), "{script}: {said}");
+    }
+}
+
+/// Somebody who has no server, and needs none.
+fn alone(helm: &Path) -> Shell {
+    let nowhere = tempfile::NamedTempFile::new().unwrap();
+    person(nowhere.path(), helm)
+}
+
+#[test]
+fn the_chart_renders_what_was_agreed() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let shell = alone(&helm);
+    done(&shell, "helm lint --strict charts/gantry");
+    done(&shell, "helm lint --strict charts/gantry --values chart-tests/all-values.yaml");
+    let table = [
+        ("default.yaml", "helm template team charts/gantry --namespace team-a"),
+        (
+            "all.yaml",
+            "helm template team charts/gantry --namespace team-a \
+             --values chart-tests/all-values.yaml",
+        ),
+    ];
+    for (name, script) in table {
+        let rendered = done(&shell, script).out;
+        let golden = golden().join(name);
+        let expected = fs::read_to_string(&golden).unwrap_or_default();
+        let fresh = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::write(&fresh, &rendered).unwrap();
+        let diff = TextDiff::from_lines(&expected, &rendered);
+        let diff = diff.unified_diff().context_radius(2).header("agreed", "rendered").to_string();
+        assert!(
+            expected == rendered,
+            "{diff}\nif it is meant: cp {} {}",
+            fresh.display(),
+            golden.display()
+        );
+    }
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/chart")
+}
+
+#[test]
+fn values_are_checked_before_anything_is_made() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let shell = alone(&helm);
+    let table = [
+        ("an unknown name", "operator.replicas=2", "replicas"),
+        ("an unknown section", "dualPodsController.enabled=true", "dualPodsController"),
+        ("another type", "operator.replicaCount=many", "replicaCount"),
+        ("too few", "operator.replicaCount=-1", "replicaCount"),
+        ("no such policy", "operator.pullPolicy=Sometimes", "pullPolicy"),
+        ("a key of nobody", "operator.config.mcadEnable=true", "mcadEnable"),
+        ("a key of another type", "operator.config.mcad.backoffTime=soon", "backoffTime"),
+        ("what the chart decides", "operator.config.metrics.bindAddress=:1", "metrics"),
+        ("the lease", "operator.config.leaderElection.resourceName=x", "resourceName"),
+    ];
+    for (why, value, word) in table {
+        let outcome = shell.run(&format!("helm template team charts/gantry --set {value}"));
+        assert_eq!(outcome.code, Some(1), "{why}: {}{}", outcome.out, outcome.err);
+        let refused = "values don't meet the specifications of the schema";
+        assert!(outcome.err.contains(refused) && outcome.err.contains(word), "{}", outcome.err);
+        assert_eq!(outcome.out, "", "{why}");
+    }
+}
+
+#[tokio::test]
+async fn cs_3_a_namespace_is_enough() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let server = embedded().await;
+    cs_3(server.kubeconfig(), &helm);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cs_3_a_namespace_is_enough_on_kubernetes() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    // Its controllers sum up the role that administrates a namespace.
+    let real = RealCluster::plan().controllers().start().await.unwrap();
+    let clock = Clock::system();
+    let began = clock.moment();
+    cs_3(real.admin().kubeconfig(), &helm);
+    say(&format!("the chart took {:.1?} on Kubernetes", clock.moment() - began));
+}
+
+/// One release from its installation to its end by somebody with no right on anything cluster-scoped, a
+/// second one beside it, and one in another namespace that an administrator lets read nodes.
+fn cs_3(kubeconfig: &Path, helm: &Path) {
+    let admin = person(kubeconfig, helm);
+    let alice = administrator_of("team-a", &admin, kubeconfig, helm);
+    let shared = "kubectl get crds,validatingadmissionpolicies,validatingadmissionpolicybindings,\
+                  clusterroles,clusterrolebindings -o name";
+    let before = done(&admin, shared).out;
+    run_table(
+        &alice,
+        &[
+            ("kubectl get nodes", 1, "cannot list resource \"nodes\""),
+            ("kubectl get clusterroles", 1, "cannot list resource \"clusterroles\""),
+            ("helm install team charts/gantry", 0, "STATUS: deployed"),
+            ("helm install two charts/gantry", 0, "STATUS: deployed"),
+            ("helm list", 0, "gantry-0."),
+            ("kubectl get cm two-gantry -o yaml", 0, "resourceName: two-gantry"),
+            ("kubectl get nodes --as=system:serviceaccount:team-a:team-gantry", 1, "cannot"),
+            ("helm upgrade team charts/gantry --set operator.replicaCount=2", 0, "REVISION: 2"),
+            ("kubectl get deploy team-gantry -o jsonpath={.spec.replicas}", 0, "2"),
+            ("helm rollback team 1", 0, "Rollback was a success"),
+            (
+                "helm install no charts/gantry --set global.nodeViewClusterRole=node-reader",
+                1,
+                "clusterrolebindings.rbac.authorization.k8s.io",
+            ),
+        ],
+    );
+    assert_eq!(done(&alice, LIST).out, MADE);
+    assert_eq!(done(&admin, shared).out, before, "CS-26, CS-46: nothing that is shared is touched");
+    run_table(
+        &alice,
+        &[
+            ("helm uninstall team", 0, "release \"team\" uninstalled"),
+            ("helm uninstall two", 0, "release \"two\" uninstalled"),
+        ],
+    );
+    assert_eq!(done(&alice, LIST).out, "");
+
+    // The same release elsewhere, with nodes.
+    let reads = "kubectl get nodes --as=system:serviceaccount:team-b:team-gantry \
+                 --as-group=system:serviceaccounts";
+    let install = "helm install team charts/gantry --namespace team-b --create-namespace \
+                   --set global.nodeViewClusterRole=node-reader";
+    let make = "kubectl create clusterrole node-reader --verb=get,list,watch --resource=nodes";
+    run_table(
+        &admin,
+        &[
+            (make, 0, "created"),
+            (install, 0, "STATUS: deployed"),
+            ("kubectl get clusterrolebinding team-b-team-node-view", 0, "ClusterRole/node-reader"),
+        ],
+    );
+    until(&admin, reads, 0);
+    done(&admin, "helm uninstall team --namespace team-b");
+    until(&admin, reads, 1);
+    done(&admin, "kubectl delete clusterrole node-reader");
+    assert_eq!(done(&admin, shared).out, before, "CS-8: the binding goes with its release");
+}
+
+/// The operator as the chart deploys it: its arguments, its configuration, and no rights but its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operator_runs_as_the_chart_deploys_it() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let server = embedded().await;
+    let (kubeconfig, clock) = (server.kubeconfig(), Clock::system());
+    let admin = person(kubeconfig, &helm);
+    let alice = administrator_of("team-a", &admin, kubeconfig, &helm);
+    done(&alice, "helm install team charts/gantry --set operator.config.simulation.enabled=true");
+    // What an administrator grants, once: what config/operator has for this part.
+    for file in ["00-namespace", "10-service-account", "20-cluster-role", "optional/simulation"] {
+        done(&admin, &format!("kubectl apply -f config/operator/{file}.yaml"));
+    }
+    let account = "--serviceaccount=team-a:team-gantry";
+    for role in ["gantry-operator", "gantry-simulation"] {
+        let binding = format!("clusterrolebinding team-{role} --clusterrole={role} {account}");
+        done(&admin, &format!("kubectl create {binding}"));
+    }
+    let place = "-n kube-node-lease rolebinding team --role=gantry-simulation";
+    done(&admin, &format!("kubectl create {place} {account}"));
+
+    let operator = become_account("team-a", "team-gantry", &admin, person(kubeconfig, &helm));
+    let object = |what: &str| -> Value {
+        serde_json::from_str(&done(&alice, &format!("kubectl get {what} -o json")).out).unwrap()
+    };
+    let deployment = object("deployment team-gantry");
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["command"], json!(["/gantry", "operator"]));
+    let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
+    let volume = operator.home().join("volume");
+    fs::create_dir(&volume).unwrap();
+    for (name, text) in object("configmap team-gantry")["data"].as_object().unwrap() {
+        fs::write(volume.join(name), text.as_str().unwrap()).unwrap();
+    }
+    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    let args: Vec<_> = args.map(|arg| arg.replace(mount, volume.to_str().unwrap())).collect();
+    let mut command: Command = operator.command(env!("CARGO_BIN_EXE_gantry"));
+    command.arg("operator").args(args).env("NAMESPACE", "team-a").stderr(Stdio::null());
+    // The ports of the pod are nobody's here.
+    command.args(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+    let mut child = command.spawn().unwrap();
+
+    let give_up = clock.moment() + PATIENCE;
+    let node = "kubectl apply -f - <<'END'\napiVersion: v1\nkind: Node\nmetadata:\n  name: fake\n  \
+                annotations: {kwok.x-k8s.io/node: fake}\nEND";
+    done(&admin, node);
+    let ready =
+        "kubectl get node fake -o jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'";
+    while done(&admin, ready).out != "True" {
+        assert!(clock.moment() < give_up, "the node is not ready");
+        assert_eq!(child.try_wait().unwrap(), None, "the operator ended");
+        clock.sleep(Duration::from_millis(100)).await;
+    }
+    let lease = object("lease team-gantry");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(lease["spec"]["holderIdentity"].is_string(), "{lease:#}");
+}
+
+/// Runs the page about the chart: each block of commands says what the block after it has.
+#[tokio::test]
+async fn the_session_of_the_page_works() {
+    let Some(helm) = toolchain::go("helm", PACKAGE) else { return };
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/chart.md");
+    let page = fs::read_to_string(page).unwrap();
+    let server = embedded().await;
+    let shell = person(server.kubeconfig(), &helm);
+    let mut blocks = page.split("```sh\n").skip(1).peekable();
+    assert!(blocks.peek().is_some(), "the page has no commands");
+    for block in blocks {
+        let (script, rest) = block.split_once("```").unwrap();
+        let outcome = shell.run(&format!("set -eu\n{script}"));
+        let said = format!("{}{}", outcome.out, outcome.err);
+        // What is refused on purpose is said to be.
+        let code = i32::from(script.contains("# refused"));
+        assert_eq!(outcome.code, Some(code), "{script}: {said}");
+        let Some(shown) = rest.trim_start().strip_prefix("```text\n") else { continue };
+        let (shown, _) = shown.split_once("```").unwrap();
+        for line in shown.lines().filter(|line| !line.starts_with("LAST DEPLOYED")) {
+            assert!(said.contains(line.trim_end()), "{script}: no {line:?} in\n{said}");
+        }
+    }
+}

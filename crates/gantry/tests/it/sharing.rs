@@ -1,0 +1,110 @@
+//! What many installations share, on the embedded server.
+
+use std::collections::BTreeSet;
+
+use gantry_process::clock::Clock;
+use gantry_sharing::inventory::{Name, ObjectKind, Wins, inventory};
+use gantry_testkit::embedded::Plan;
+
+use crate::shared_sharing::{self as shared, Site};
+use crate::{Run, gantry};
+
+macro_rules! scenarios {
+    ($($name:ident => $run:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            let clock = Clock::system();
+            let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+            let server = plan.start(&clock).await.unwrap();
+            let site = Site::new(server.target(), &clock).await;
+            shared::$run(&site).await;
+            site.clean().await;
+        }
+    )+};
+}
+
+scenarios! {
+    as_40_and_cs_19_definitions_are_applied_if_absent_or_lacking_the_version => as_40,
+    as_41_cs_27_and_cs_28_missing_definitions_end_the_operator => as_41,
+    as_42_cs_39_and_cs_40_policies_are_applied_whatever_is_there => as_42,
+    as_44_what_is_shared_goes_when_nobody_needs_it => as_44,
+    as_45_cs_11_and_cs_29_the_published_roles_suffice => as_45,
+    cs_1_two_versions_are_installed_at_the_same_time => cs_1,
+    cs_6_anybody_can_ask_who_uses_what => cs_6,
+    cs_7_to_cs_9_reading_nodes_is_given_and_taken => cs_7_to_cs_9,
+    cs_13_no_version_is_lost_unasked => cs_13,
+    cs_14_a_version_under_review_can_be_changed => cs_14,
+    cs_20_ten_processes_at_once_lose_nothing => cs_20,
+    cs_21_what_this_build_brings_is_installed_once => cs_21,
+    cs_25_and_cs_45_the_files_remove_what_they_brought => cs_25_and_cs_45,
+    a_definition_with_versions_of_others_stays => foreign_versions_keep_a_definition,
+    pods_of_controllers_that_are_gone_are_freed => stuck_pods_are_freed,
+}
+
+/// Everything that is installed anywhere is in the inventory, and nothing else.
+#[test]
+fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
+    let name = |object: &serde_json::Value| {
+        let kind = object["kind"].as_str().unwrap();
+        (kind.to_owned(), object["metadata"]["name"].as_str().unwrap().to_owned())
+    };
+    let mut installed = BTreeSet::new();
+    installed.extend(gantry_api::object::KINDS.iter().map(|kind| name(&kind.crd())));
+    installed.extend(gantry_sharing::policies::policies().iter().map(name));
+    installed.extend(gantry_api::roles::roles().iter().map(name));
+    installed.extend(gantry_sharing::admin_roles::admin_roles().iter().map(|it| name(&it.object)));
+    installed.extend(gantry_sim::rights::rights().iter().map(name));
+    for object in gantry::manifests::manifests().iter().flat_map(|it| &it.objects) {
+        let namespaced = !object["metadata"]["namespace"].is_null();
+        match ObjectKind::of(object["kind"].as_str().unwrap()) {
+            Some(_) => assert!(!namespaced, "{object:#}"),
+            None => assert!(namespaced, "{object:#}"),
+        }
+        if !namespaced {
+            installed.insert(name(object));
+        }
+    }
+    let listed: BTreeSet<_> = inventory()
+        .into_iter()
+        .filter(|entry| entry.wins != Wins::Sum)
+        .filter_map(|entry| match entry.name {
+            Name::Fixed(name) => Some((entry.kind.as_str().to_owned(), name)),
+            Name::Pattern(_) => None,
+        })
+        .collect();
+    assert_eq!(listed, installed);
+}
+
+/// Scripts tell a wrong command line from a missing right.
+#[test]
+fn a_wrong_command_line_is_code_1_where_2_means_forbidden() {
+    let table: [&[&str]; 5] = [
+        &["install", "everything"],
+        &["install", "crds", "--merge-versions", "--allow-version-removal"],
+        &["install", "crds", "--group", "x.test"],
+        &["uninstall"],
+        &["share", "statu"],
+    ];
+    for words in table {
+        let Run { code, err, .. } = gantry(words);
+        assert_eq!(code, 1, "{words:?}: {err}");
+    }
+    assert_eq!(gantry(&["crds", "--nonsense"]).code, 2);
+    for command in ["install", "uninstall", "share"] {
+        let Run { code, out, .. } = gantry(&[command, "--help"]);
+        assert!(code == 0 && out.contains("Examples:\n  gantry "), "{out}");
+    }
+}
+
+/// The folder of a commit is read with care.
+#[test]
+fn a_folder_that_is_no_commit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let run = gantry(&["install", "crds", "--config-dir", path]);
+    assert!(run.code == 1 && run.err.contains("could not list"), "{}", run.err);
+    std::fs::create_dir(folder.path().join("crd")).unwrap();
+    std::fs::write(folder.path().join("crd/a.yaml"), "kind: Pod\napiVersion: v1\n").unwrap();
+    let run = gantry(&["install", "crds", "--config-dir", path]);
+    assert!(run.code == 1 && run.err.contains("is a v1 Pod, not a"), "{}", run.err);
+}

@@ -1,0 +1,89 @@
+//! What must hold of the chart without helm; with it, `crates/gantry/tests/clients/chart.rs` goes on.
+
+use super::*;
+
+fn files() -> Vec<Generated> {
+    make(&Tree::default()).unwrap()
+}
+
+fn file(name: &str) -> String {
+    let path = format!("charts/gantry/{name}");
+    files().into_iter().find(|file| file.path == path).unwrap().content
+}
+
+/// The lines of all templates that begin with this key.
+fn said(key: &str) -> Vec<String> {
+    let templates = files().into_iter().filter(|file| file.path.contains("/templates/"));
+    let lines = templates.flat_map(|file| {
+        let lines = file.content.lines().filter(|line| line.starts_with(key));
+        lines.map(|line| line[key.len()..].trim().to_owned()).collect::<Vec<_>>()
+    });
+    let mut found: Vec<_> = lines.collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
+    let kinds = [
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
+    ];
+    assert_eq!(said("kind:"), kinds);
+    for Generated { path, content } in files() {
+        assert!(!path.contains("/crds/"), "{path}");
+        assert!(!content.contains("helm.sh/hook"), "{path}");
+    }
+}
+
+#[test]
+fn cs_8_only_a_role_that_was_named_is_bound_in_the_cluster() {
+    let template = file("templates/node-view.yaml");
+    assert!(template.starts_with("{{- if .Values.global.nodeViewClusterRole }}\n"), "{template}");
+    assert!(template.ends_with("\n{{- end }}\n"), "{template}");
+}
+
+#[test]
+fn names_are_those_of_the_release() {
+    for file in files().into_iter().filter(|file| file.path.ends_with(".yaml")) {
+        let Generated { path, content } = file;
+        if path.contains("/templates/") {
+            assert!(!content.contains("gantry-system"), "{path}:\n{content}");
+            assert!(!content.contains("controller-manager"), "{path}:\n{content}");
+        }
+    }
+}
+
+#[test]
+fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
+    let schema: Value = serde_json::from_str(&file("values.schema.json")).unwrap();
+    let values = yaml::read(&file("values.yaml")).unwrap()[0].to_json();
+    for (section, below) in values.as_object().unwrap() {
+        for (name, _) in below.as_object().unwrap() {
+            let known = &schema["properties"][section]["properties"][name];
+            assert!(known["description"].is_string(), "{section}.{name}");
+        }
+    }
+    let config = &schema["properties"]["operator"]["properties"]["config"]["properties"];
+    let names: Vec<_> = config.as_object().unwrap().keys().map(String::as_str).collect();
+    let expected = [
+        "clientConnection",
+        "leaderElection",
+        "mcadEnabled",
+        "mcad",
+        "instascale",
+        "controllers",
+        "simulation",
+        "kuberay",
+        "appwrapper",
+    ];
+    assert_eq!(names, expected);
+    let election = config["leaderElection"]["properties"].as_object().unwrap();
+    let kept: Vec<_> = election.keys().map(String::as_str).collect();
+    assert_eq!(kept, ["leaseDuration", "renewDeadline", "retryPeriod", "resourceLock"]);
+}
