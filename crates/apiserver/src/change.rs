@@ -22,6 +22,9 @@ use crate::rules::Part;
 use crate::status::{Cause, Refusal};
 use crate::write::{Changed, Ownership, Write, Written, meta, namespace_mismatch};
 
+/// How often an object may come and go before who wants to make or change it is told to try later.
+const TURNS: usize = 100;
+
 impl Api {
     /// `POST` to a collection.
     pub(crate) async fn create(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
@@ -48,26 +51,32 @@ impl Api {
         part: Part,
     ) -> Result<Response<Body>, Refusal> {
         let options = WriteOptions::read(&ask.query, "UpdateOptions")?;
-        let mut write = Write::of(&ask, &options);
-        write.part = part;
         let decoded = decode::body(&ask, options.validation)?;
         check_names(&ask, &decoded.object)?;
-        let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
-        if known.is_none() && part == Part::Whole && ask.resource.creates_on_update() {
-            write.warnings = decoded.warnings;
-            write.changes = true;
-            let written = self.insert(&mut write, decoded.object).await;
-            return respond(&ask, &write, StatusCode::CREATED, written);
+        let creates = part == Part::Whole && ask.resource.creates_on_update();
+        for _ in 0..TURNS {
+            let mut write = Write::of(&ask, &options);
+            write.part = part;
+            let known = self.knows(&ask);
+            let (status, written) = if !known && creates {
+                write.warnings.clone_from(&decoded.warnings);
+                write.changes = true;
+                let written = self.insert(&mut write, decoded.object.clone()).await;
+                (StatusCode::CREATED, written)
+            } else {
+                let make = |_: &Self, write: &Write, live: &Value| {
+                    let mut object = decoded.object.clone();
+                    check_uid(write, live, &object)?;
+                    write.resource.own(write, Some(live), &mut object);
+                    Ok(Changed { object, warnings: decoded.warnings.clone() })
+                };
+                (StatusCode::OK, self.modify(&mut write, make).await)
+            };
+            if !(creates && self.came_or_went(&ask, known, &written)) {
+                return respond(&ask, &write, status, written);
+            }
         }
-        let written = self
-            .modify(&mut write, |_, write, live| {
-                let mut object = decoded.object.clone();
-                check_uid(write, live, &object)?;
-                write.resource.own(write, Some(live), &mut object);
-                Ok(Changed { object, warnings: decoded.warnings.clone() })
-            })
-            .await;
-        respond(&ask, &write, StatusCode::OK, written)
+        Err(Refusal::modified(&ask.resource.group, &ask.resource.plural, &ask.target.name))
     }
 
     /// `PATCH` of an object.
@@ -79,11 +88,11 @@ impl Api {
     pub(crate) async fn patch_part(&self, ask: Ask, part: Part) -> Result<Response<Body>, Refusal> {
         let kind = negotiate::patch_type(&ask.headers, ask.resource.custom().is_some())?;
         let options = patch_options(&ask, kind)?;
+        if kind == PatchType::Apply {
+            return self.apply(ask, part, &options).await;
+        }
         let mut write = Write::of(&ask, &options);
         write.part = part;
-        if kind == PatchType::Apply {
-            return self.apply(ask, write, &options).await;
-        }
         let patch = Patch::read(kind, &ask.body)?;
         let written = self
             .modify(&mut write, |_, write, live| {
@@ -101,7 +110,7 @@ impl Api {
     async fn apply(
         &self,
         ask: Ask,
-        mut write: Write,
+        part: Part,
         options: &WriteOptions,
     ) -> Result<Response<Body>, Refusal> {
         let (config, duplicates) = decode::tree(Content::Yaml, &ask.body, &ask.resource.kind)
@@ -119,28 +128,45 @@ impl Api {
         }
         check_config(&ask, &config)?;
         let force = options.force.unwrap_or(false);
-        let known = self.stored(&ask.resource, &ask.target.namespace, &ask.target.name);
-        if known.is_none() && write.part == Part::Whole {
-            let mut object = owned_by_apply(&write, None, &config, force)?;
-            if let Some(metadata) = object["metadata"].as_object_mut() {
-                metadata.shift_remove("resourceVersion");
-            }
-            let (mut object, _) = write.resource.clean(object)?;
-            write.resource.default(&mut object);
-            write.ownership = Ownership::Said;
-            write.changes = true;
-            let written = self.insert(&mut write, object).await;
-            return respond(&ask, &write, StatusCode::CREATED, written);
-        }
-        let written = self
-            .modify(&mut write, |_, write, live| {
-                let object = owned_by_apply(write, Some(live), &config, force)?;
+        for _ in 0..TURNS {
+            let mut write = Write::of(&ask, options);
+            write.part = part;
+            let known = self.knows(&ask);
+            let (status, written) = if !known && part == Part::Whole {
+                let mut object = owned_by_apply(&write, None, &config, force)?;
+                if let Some(metadata) = object["metadata"].as_object_mut() {
+                    metadata.shift_remove("resourceVersion");
+                }
                 let (mut object, _) = write.resource.clean(object)?;
                 write.resource.default(&mut object);
-                Ok(Changed::to(object))
-            })
-            .await;
-        respond(&ask, &write, StatusCode::OK, written)
+                write.ownership = Ownership::Said;
+                write.changes = true;
+                (StatusCode::CREATED, self.insert(&mut write, object).await)
+            } else {
+                let make = |_: &Self, write: &Write, live: &Value| {
+                    let object = owned_by_apply(write, Some(live), &config, force)?;
+                    let (mut object, _) = write.resource.clean(object)?;
+                    write.resource.default(&mut object);
+                    Ok(Changed::to(object))
+                };
+                (StatusCode::OK, self.modify(&mut write, make).await)
+            };
+            if !(part == Part::Whole && self.came_or_went(&ask, known, &written)) {
+                return respond(&ask, &write, status, written);
+            }
+        }
+        Err(Refusal::modified(&ask.resource.group, &ask.resource.plural, &ask.target.name))
+    }
+
+    fn knows(&self, ask: &Ask) -> bool {
+        self.stored(&ask.resource, &ask.target.namespace, &ask.target.name).is_some()
+    }
+
+    /// Whether a change that makes what is not there was refused because, meanwhile, somebody else
+    /// made it, or removed what was to be changed: then it is another change now.
+    fn came_or_went(&self, ask: &Ask, known: bool, written: &Result<Written, Refusal>) -> bool {
+        let reason = if known { "NotFound" } else { "AlreadyExists" };
+        written.as_ref().is_err_and(|refusal| refusal.reason == reason) && self.knows(ask) != known
     }
 }
 

@@ -40,3 +40,43 @@ async fn patches_of_one_object_at_once_all_take() {
     assert_eq!(answer.status.as_u16(), 409, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["reason"], Value::from("Conflict"));
 }
+
+/// Who applies what is not there yet makes it, or changes what somebody else has just made: nobody is
+/// told that it exists already. Removals in between change nothing about that.
+#[tokio::test(flavor = "multi_thread")]
+async fn applies_of_a_new_object_at_once_all_take() {
+    let clock = Clock::system();
+    let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&clock).await.unwrap();
+    let client = Client::new(server.target(), Protocol::Http1, clock.clone()).unwrap();
+    for round in 0..5 {
+        let path = format!("{CONFIG_MAPS}/round-{round}");
+        let mut writers = JoinSet::new();
+        for nth in 0..WRITERS {
+            let (client, path) = (client.clone(), path.clone());
+            writers.spawn(async move {
+                if round > 0 && nth % 8 == 0 {
+                    let gone = client.send(Request::delete(path)).await.unwrap();
+                    assert!(matches!(gone.status.as_u16(), 200 | 404), "{}", gone.text());
+                    return None;
+                }
+                let config = json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "data": {format!("writer-{nth}"): "was here"},
+                });
+                let path = format!("{path}?fieldManager=writer-{nth}");
+                let apply = Request::patch(path, "application/apply-patch+yaml", &config);
+                Some(client.send(apply).await.unwrap())
+            });
+        }
+        let answers: Vec<_> = writers.join_all().await.into_iter().flatten().collect();
+        for answer in &answers {
+            assert!(matches!(answer.status.as_u16(), 200 | 201), "{}", answer.text());
+        }
+        if round == 0 {
+            let made = answers.iter().filter(|answer| answer.status.as_u16() == 201).count();
+            assert_eq!(made, 1, "one of them made it");
+            let end = client.send(Request::get(&path)).await.unwrap().json().unwrap();
+            assert_eq!(end["data"].as_object().map(serde_json::Map::len), Some(WRITERS), "{end:#}");
+        }
+    }
+}
