@@ -263,7 +263,7 @@ fn a_pod_is_made_for_its_node() {
         ]
     );
     assert_eq!(tolerations[0].get("tolerationSeconds"), None, "for ever");
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(
         (note.reason.as_ref(), note.message.clone()),
         ("SuccessfulCreate", format!("Created pod: {name}"))
