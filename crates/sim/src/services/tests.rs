@@ -477,3 +477,19 @@ fn places_of_any_world_are_told_in_one_way() {
     let shape = |server: &Server| json!([told(server, "web"), told(server, "also")]);
     proven(prove_worlds(0..16, world, shape));
 }
+
+#[test]
+fn what_is_told_of_a_service_that_cannot_be_read_stays() {
+    let world = World::new(EndpointsController.kinds());
+    let metadata = json!({
+        "name": "web", "namespace": "n", "uid": "e", "resourceVersion": "3",
+        "labels": {"endpoints.kubernetes.io/managed-by": "endpoint-controller"},
+    });
+    let text = json!({"metadata": metadata, "subsets": null});
+    world.shelf::<Endpoints>().set(serde_json::from_value(text).unwrap());
+    let plan = || EndpointsController.plan(&world, &Key::new("n", "web"), Timestamp::MIN);
+    assert_eq!(verbs(&plan()), ["delete"], "of a service that is gone it does not");
+    let odd = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"selector": 7}});
+    world.find(&Service::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert!(plan().is_quiet());
+}

@@ -600,3 +600,16 @@ fn restarts_count_where_containers_start_again() {
         assert_eq!(said == "BackoffLimitExceeded", fails, "{restarts}");
     }
 }
+
+#[test]
+fn pods_of_a_job_that_cannot_be_read_still_wait_for_it() {
+    let world = World::new(TrackedPods.kinds());
+    let (_, mut odd) = job("j", json!({"parallelism": "many"}));
+    odd["metadata"]["uid"] = json!("j");
+    let pod = pod_of(&odd, "p", "Succeeded", &json!({}));
+    world.shelf::<Pod>().set(Pod::clone(&pod));
+    let plan = || TrackedPods.plan(&world, &pod.metadata.key(), Timestamp::MIN);
+    assert_eq!(plan().steps.len(), 1, "those of a job that is gone do not");
+    world.find(&Job::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert!(plan().is_quiet());
+}

@@ -52,9 +52,10 @@ impl Controller for TrackedPods {
                 let (jobs, key) = (world.shelf::<Job>(), key.beside(&owner.name));
                 let job = jobs.get(&key).filter(|job| job.metadata.uid == owner.uid);
                 // A job that cannot be read is not gone, and counts its pods when it can be.
-                job.map_or(!jobs.is_unreadable(&key), |job| {
-                    job.finished().is_some() && !job.is_managed_elsewhere()
-                })
+                match job {
+                    Some(job) => job.finished().is_some() && !job.is_managed_elsewhere(),
+                    None => !jobs.is_unreadable(&key),
+                }
             }),
         };
         if is_left {

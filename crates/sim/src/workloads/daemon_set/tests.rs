@@ -483,3 +483,24 @@ proptest! {
         prop_assert!(lost == 0 || (surge == 0 && lost + without <= 1), "{:?}", steps);
     }
 }
+
+#[test]
+fn pods_for_a_node_that_cannot_be_read_stay() {
+    let term =
+        json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["odd"]}]});
+    let terms = json!({"nodeSelectorTerms": [term]});
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    let waiting = with(pod("odd", "new"), "/spec", json!({"affinity": affinity}));
+    let world = world(&set(), &[], &[waiting]);
+    let goes = |it: &&Step| *it.write.resource() == Pod::RESOURCE && it.write.verb() == "delete";
+    let deletes = |plan: &Plan| plan.steps.iter().filter(goes).count();
+    assert_eq!(
+        deletes(&DaemonSets.plan(&world, &key(), now())),
+        1,
+        "it is not for a node that is gone"
+    );
+    let odd = json!({"metadata": {"name": "odd"}, "spec": {"taints": 7}});
+    world.find(&Node::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert_eq!(deletes(&DaemonSets.plan(&world, &key(), now())), 0);
+}
