@@ -1,14 +1,20 @@
-//! What is held back, and why, as of each key's last plan.
+//! What is held back, and why: as of each key's last plan, and objects that cannot be read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use gantry_reconcile::{Held, Key};
+use gantry_reconcile::{Held, Key, World};
 
 /// Everything that is held. Clones share it; it has at most one entry per controller and key, and
 /// none for keys that hold nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger(Arc<Mutex<Entries>>);
+pub struct Ledger {
+    entries: Arc<Mutex<Entries>>,
+    world: Arc<World>,
+}
+
+/// Who holds what cannot be read: nobody else gets to see it.
+const CACHE: &str = "cache";
 
 type Entries = BTreeMap<(&'static str, Key), Vec<Held>>;
 
@@ -24,22 +30,38 @@ pub struct Entry {
 }
 
 impl Ledger {
-    /// Everything that is held now, by controller and key.
+    /// Nothing is held but what cannot be read of this world.
+    pub(crate) fn of(world: Arc<World>) -> Self {
+        Self { entries: Arc::default(), world }
+    }
+
+    /// Everything that is held now, by controller and key, and then what cannot be read.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Entry> {
-        let entries = self.lock();
         let entry = |((controller, key), held): (&(&'static str, Key), &Vec<Held>)| Entry {
             controller,
             key: key.clone(),
             held: held.clone(),
         };
-        entries.iter().map(entry).collect()
+        let mut all: Vec<Entry> = self.lock().iter().map(entry).collect();
+        let unreadable = self.unreadable().map(|held| Entry {
+            controller: CACHE,
+            key: held.about.key.clone(),
+            held: vec![held],
+        });
+        all.extend(unreadable);
+        all
     }
 
     /// How many things are held.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.lock().values().map(Vec::len).sum()
+        let planned: usize = self.lock().values().map(Vec::len).sum();
+        planned + self.unreadable().count()
+    }
+
+    fn unreadable(&self) -> impl Iterator<Item = Held> {
+        self.world.shelves().flat_map(|shelf| shelf.unreadable())
     }
 
     /// Puts down what the last plan of a key holds, and says by how much that changed the count.
@@ -54,7 +76,7 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

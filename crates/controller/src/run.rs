@@ -206,7 +206,7 @@ impl Shell {
             limit: options.write_limit,
         };
         let (recorder, scribe) = events::recorder(writer.clone(), jitter.fork(), meters.clone());
-        let ledger = Ledger::default();
+        let ledger = Ledger::of(Arc::clone(audience.world()));
         let desk = |(seat, queue): (Seat, &Arc<Queue>)| {
             Arc::new(Desk {
                 retries: Mutex::new(Retries::new(retry::between(retry::KEY), jitter.fork())),

@@ -11,7 +11,7 @@ pub trait Controller: Send + Sync {
     /// The name, as logs, metrics and `gantry status` have it.
     fn name(&self) -> &'static str;
 
-    /// The kinds it looks at.
+    /// The kinds it looks at, the one it decides about first.
     fn kinds(&self) -> Vec<Kind>;
 
     /// Whose turn it is after a change: keys of the kind it decides about.

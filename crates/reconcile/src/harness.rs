@@ -9,8 +9,10 @@
 //! The server is a small model of the real one ([`Server`]): revisions, fences, finalizers, grace
 //! periods and garbage collection, but no schemas. What the real one fills in is an argument.
 //!
-//! [`Scenario::prove`] is all that most controllers need.
+//! [`Scenario::prove`] and [`Scenario::prove_apart`] are all that most controllers need, and
+//! [`prove_worlds`] where there are many worlds to begin with.
 
+mod prove;
 mod replica;
 mod server;
 mod trial;
@@ -21,10 +23,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::controller::Controller;
+use crate::held::Held;
 use crate::object::Resource;
+use crate::plan::Note;
 use crate::write::Write;
 
+pub use prove::prove_worlds;
 pub use server::Server;
+
+/// How the name of an object begins whose writes are all refused ([`Scenario::prove_apart`]).
+pub const REFUSED: &str = "refused";
+/// How the name of an object begins whose writes all come too late.
+pub const CONFLICTED: &str = "conflicted";
+/// How the name of an object begins that cannot be read.
+pub const UNREADABLE: &str = "unreadable";
 
 /// What is tried.
 pub struct Scenario<'a> {
@@ -65,8 +77,26 @@ pub struct Faults {
     pub crashes: u32,
     /// Watches that must list again.
     pub relists: u32,
-    /// A process dies at this move, whatever else happens.
-    pub crash_at: Option<u64>,
+    /// A process dies at this moment, whatever else happens.
+    pub crash: Option<Crash>,
+}
+
+/// The end of a process at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// Right after which move. The answer to a write that has just landed is not heard.
+    pub after: u64,
+    /// What becomes of writes that were under way.
+    pub sent: Sent,
+}
+
+/// What becomes of what a process had sent when it died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It never arrives.
+    Lost,
+    /// It arrives later, when the next process is already at work.
+    Late,
 }
 
 impl Faults {
@@ -85,8 +115,13 @@ impl Faults {
             doubled: 60,
             crashes: 8,
             relists: 10,
-            crash_at: None,
+            crash: None,
         }
+    }
+
+    /// Whether chance decides nothing but the order of things.
+    fn is_calm(&self) -> bool {
+        Self { crash: None, ..*self } == Self::none()
     }
 }
 
@@ -95,8 +130,13 @@ impl Faults {
 pub struct Ending {
     /// The server, with everything on it.
     pub server: Server,
-    /// How many moves there were before the faults stopped.
+    /// How many moves there were until everything had settled.
     pub moves: u64,
+    /// What is held in the end, as [`Plan::held`](crate::Plan::held) has it; also writes that do not
+    /// come through, and objects that cannot be read.
+    pub held: Vec<Held>,
+    /// Everything that was told, in this order.
+    pub notes: Vec<Note>,
     /// What was written after everything had settled and all processes had been started anew. What
     /// decides by what it sees has nothing left to do then.
     pub restless: Vec<Write>,
@@ -141,55 +181,20 @@ pub enum Failure {
         /// What was written.
         writes: Vec<Write>,
     },
-}
-
-impl Scenario<'_> {
-    /// Runs once.
-    ///
-    /// # Errors
-    /// [`Failure::Unsettled`] when there is always something left to do.
-    pub fn run(&self, seed: u64, faults: Faults) -> Result<Ending, Box<Failure>> {
-        trial::run(self, seed, faults).map(|(ending, _)| ending)
-    }
-
-    /// Proves that every run ends where the run without faults does, as far as `shape` tells: for
-    /// each seed with all kinds of faults, and for the first with a crash at every single move. In
-    /// the end a fresh start must find nothing to do.
-    ///
-    /// # Errors
-    /// The first run that did not.
-    pub fn prove(
-        &self,
-        seeds: std::ops::Range<u64>,
-        shape: impl Fn(&Server) -> Value,
-    ) -> Result<(), Box<Failure>> {
-        let (reference, _) = trial::run(self, seeds.start, Faults::none())?;
-        let expected = shape(&reference.server);
-        at_rest(&reference, seeds.start, Faults::none())?;
-        let check = |seed, faults| {
-            let (ending, trace) = trial::run(self, seed, faults)?;
-            let found = shape(&ending.server);
-            if found != expected {
-                let expected = expected.clone();
-                return Err(Box::new(Failure::Elsewhere { seed, faults, expected, found, trace }));
-            }
-            at_rest(&ending, seed, faults)
-        };
-        for seed in seeds.clone() {
-            check(seed, Faults::some())?;
-        }
-        for at in 0..reference.moves {
-            check(seeds.start, Faults { crash_at: Some(at), ..Faults::none() })?;
-        }
-        Ok(())
-    }
-}
-
-fn at_rest(ending: &Ending, seed: u64, faults: Faults) -> Result<(), Box<Failure>> {
-    match ending.restless.is_empty() {
-        true => Ok(()),
-        false => Err(Box::new(Failure::Restless { seed, faults, writes: ending.restless.clone() })),
-    }
+    /// Nothing was said about an object that nothing could be done about.
+    #[error("seed {seed}, {faults:?}: nobody says {reason} about {name}; held is {held:#?}")]
+    Unsaid {
+        /// Which run.
+        seed: u64,
+        /// What went wrong.
+        faults: Faults,
+        /// The object.
+        name: String,
+        /// What should have been said.
+        reason: &'static str,
+        /// What was.
+        held: Vec<Held>,
+    },
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::held::Held;
 use crate::object::Reference;
-use crate::write::Write;
+use crate::write::{Outcome, Write};
 
 /// The answer of a controller to what it saw.
 #[derive(Clone, Debug, Default)]
@@ -59,8 +59,9 @@ impl Plan {
 pub struct Step {
     /// The write.
     pub write: Write,
-    /// Told when it took.
-    pub done: Option<Note>,
+    /// Told when it took, and only then: what is noted with a write that is planned anew after a
+    /// conflict is told once.
+    pub done: Vec<Note>,
     /// Told when it was refused; the server's words are put after the message.
     pub refused: Option<Note>,
 }
@@ -69,13 +70,13 @@ impl Step {
     /// A write about which nothing is told.
     #[must_use]
     pub fn new(write: Write) -> Self {
-        Self { write, done: None, refused: None }
+        Self { write, done: Vec::new(), refused: None }
     }
 
-    /// Tells this when the write took.
+    /// Tells this too when the write took.
     #[must_use]
     pub fn done(mut self, note: Note) -> Self {
-        self.done = Some(note);
+        self.done.push(note);
         self
     }
 
@@ -84,6 +85,23 @@ impl Step {
     pub fn refused(mut self, note: Note) -> Self {
         self.refused = Some(note);
         self
+    }
+}
+
+impl Step {
+    /// What is told about the write, by what became of it.
+    #[must_use]
+    pub fn told(self, outcome: &Outcome) -> Vec<Note> {
+        match outcome {
+            Outcome::Done(_) => self.done,
+            Outcome::Refused(refusal) => {
+                let note = self
+                    .refused
+                    .map(|note| Note { message: format!("{}: {refusal}", note.message), ..note });
+                note.into_iter().collect()
+            }
+            Outcome::Absent | Outcome::Stale(_) | Outcome::Unanswered(_) => Vec::new(),
+        }
     }
 }
 

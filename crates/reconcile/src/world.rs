@@ -11,8 +11,11 @@ use serde_json::Value;
 use crate::object::{Key, Meta, Resource, Uid};
 use crate::write::{Outcome, Write};
 
+mod refusals;
 mod shelf;
 
+use refusals::Refusals;
+pub use refusals::Refused;
 pub use shelf::{AnyShelf, Shelf};
 
 /// What controllers read of the objects of one kind.
@@ -93,6 +96,7 @@ impl fmt::Debug for Kind {
 pub struct World {
     shelves: HashMap<TypeId, Arc<dyn AnyShelf>>,
     by_resource: BTreeMap<Resource, TypeId>,
+    refusals: Arc<Refusals>,
 }
 
 impl World {
@@ -136,6 +140,22 @@ impl World {
     #[must_use]
     pub fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change> {
         self.find(write.resource())?.learn(write, answer)
+    }
+
+    /// What the server said no to when the last plan of this key was carried out, in the order of the
+    /// answers.
+    ///
+    /// A plan may say so in a status, and no more: it is forgotten when a process ends, and then only
+    /// trying again brings it back.
+    #[must_use]
+    pub fn refused(&self, controller: &str, key: &Key) -> Vec<Refused> {
+        self.refusals.get(controller, key)
+    }
+
+    /// Remembers what the server said no to when a plan was carried out, instead of what was
+    /// remembered about that key before. Called once for each plan, before the next.
+    pub fn remember(&self, controller: &'static str, key: &Key, refused: Vec<Refused>) {
+        self.refusals.put(controller, key, refused);
     }
 }
 
@@ -200,6 +220,9 @@ pub struct Unreadable {
     pub resource: Box<Resource>,
     /// Where it is.
     pub key: Key,
+    /// What that changed, if it could be read before. It is told as any other change, so that whoever
+    /// had seen the object looks again.
+    pub change: Option<Box<Change>>,
     source: serde_json::Error,
 }
 
@@ -210,8 +233,14 @@ impl Unreadable {
         Self {
             resource: Box::new(resource),
             key: Key::new(text("namespace"), text("name")),
+            change: None,
             source,
         }
+    }
+
+    /// What is wrong, in one sentence.
+    fn why(&self) -> String {
+        format!("{self}: {}", self.source)
     }
 }
 

@@ -233,7 +233,9 @@ pub fn plan(seen: &BudgetSeen) -> Plan {
             "conditions": next.conditions.iter().map(spell).collect::<Vec<_>>(),
         }}),
     };
-    plan.steps.push(Step { write, done: note, refused: None });
+    let mut step = Step::new(write);
+    step.done.extend(note);
+    plan.steps.push(step);
     plan
 }
 

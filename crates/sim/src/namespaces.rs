@@ -171,9 +171,12 @@ fn woken<V: View>(change: &Change, name: &str) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use gantry_reconcile::Propagation;
-    use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+    use gantry_reconcile::harness::{
+        Action, CONFLICTED, Faults, REFUSED, Scenario, Server, UNREADABLE, prove_worlds,
+    };
 
     use super::*;
+    use crate::stand::proven;
 
     fn namespace(phase: &str) -> Option<Arc<Namespace>> {
         let text = json!({"metadata": {"name": "n"}, "status": {"phase": phase}});
@@ -267,15 +270,15 @@ mod tests {
                 it["status"]["phase"] = json!("Terminating");
             });
         });
-        let bad = (Namespace::RESOURCE, json!({"metadata": {"name": "bad"}, "status": 5}));
         let scenario = Scenario {
             controllers: &controllers,
             defaults: |resource, object| {
+                let odd = object["metadata"]["name"].as_str().unwrap().starts_with(UNREADABLE);
                 if *resource == Namespace::RESOURCE && object["status"].is_null() {
-                    object["status"] = json!({"phase": "Active"});
+                    object["status"] = if odd { json!(5) } else { json!({"phase": "Active"}) };
                 }
             },
-            objects: vec![make("a"), make("b"), make("c"), bad],
+            objects: vec![make("a"), make("b"), make("c")],
             script: vec![spoil, end],
             replicas: 2,
             horizon: std::time::Duration::from_secs(60),
@@ -292,7 +295,66 @@ mod tests {
         let calm = shape(&scenario.run(0, Faults::none()).unwrap().server);
         let whole = json!([true, {"ca.crt": "PEM"}]);
         assert_eq!(calm, json!([whole, whole]));
-        scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
+        proven(scenario.prove(0..4, shape));
+        let bad = [REFUSED, CONFLICTED, UNREADABLE].map(make);
+        proven(scenario.prove_apart(&bad, 0..4, shape));
+    }
+
+    #[test]
+    fn namespaces_of_any_world_are_equipped() {
+        let publisher = RootCertificates::new("PEM".to_owned());
+        let controllers: [&dyn Controller; 2] = [&ServiceAccounts, &publisher];
+        let world = |seed| {
+            let rng = &mut fastrand::Rng::with_seed(seed);
+            let names = ["a", "b", "c"];
+            let there = &names[..rng.usize(..3)];
+            let change = |rng: &mut fastrand::Rng| -> Action {
+                let (name, what) = (names[rng.usize(..3)], rng.u32(..4));
+                Box::new(move |server: &mut Server| match what {
+                    0 => {
+                        let body = json!({"metadata": {"name": name}});
+                        server.create(&Namespace::RESOURCE, body);
+                    }
+                    1 => {
+                        let key = Key::new(name, "default");
+                        server.delete(&ServiceAccount::RESOURCE, &key, Propagation::Orphan);
+                    }
+                    2 => {
+                        let key = Key::new(name, ConfigMap::ROOT_CERTIFICATES);
+                        server.delete(&ConfigMap::RESOURCE, &key, Propagation::Orphan);
+                    }
+                    _ => {
+                        let key = Key::new(name, ConfigMap::ROOT_CERTIFICATES);
+                        server.edit(&ConfigMap::RESOURCE, &key, |it| it["data"] = json!({}));
+                    }
+                })
+            };
+            let made = |name: &&str| (Namespace::RESOURCE, json!({"metadata": {"name": name}}));
+            Scenario {
+                controllers: &controllers,
+                defaults: |resource, object| {
+                    if *resource == Namespace::RESOURCE && object["status"].is_null() {
+                        object["status"] = json!({"phase": "Active"});
+                    }
+                },
+                objects: there.iter().map(made).collect(),
+                script: (0..rng.usize(..6)).map(|_| change(rng)).collect(),
+                replicas: 1,
+                horizon: std::time::Duration::from_secs(60),
+            }
+        };
+        let shape = |server: &Server| {
+            let namespaces = server.list(&Namespace::RESOURCE).into_iter();
+            let each = namespaces.map(|it| {
+                let name = it["metadata"]["name"].as_str().unwrap();
+                let map = Key::new(name, ConfigMap::ROOT_CERTIFICATES);
+                let map = server.get(&ConfigMap::RESOURCE, &map).map(|it| &it["data"]);
+                let account = server.get(&ServiceAccount::RESOURCE, &Key::new(name, "default"));
+                json!([name, account.is_some(), map])
+            });
+            each.collect()
+        };
+        proven(prove_worlds(0..20, world, shape));
     }
 
     #[test]

@@ -74,7 +74,10 @@ impl Controller for NodeLifecycle {
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let Some(node) = world.shelf::<Node>().get(key) else { return removed(key) };
+        let Some(node) = world.shelf::<Node>().get(key) else {
+            let hidden = world.shelf::<Node>().is_unreadable(key);
+            return if hidden { Plan::default() } else { removed(key) };
+        };
         let nodes = world.shelf::<Node>().all();
         plan(&Seen {
             lease: world.shelf::<Lease>().get(&Key::new(LEASES, key.name())),
@@ -123,7 +126,9 @@ pub fn plan(seen: &Seen) -> Plan {
         };
         let words = format!("Node {} status is now: NodeNotReady", node.metadata.name);
         let note = Note::normal(about(node), "NodeNotReady", words);
-        plan.steps.push(Step { write, done: was_ready.then_some(note), refused: None });
+        let mut step = Step::new(write);
+        step.done.extend(was_ready.then_some(note));
+        plan.steps.push(step);
     }
     if let Some(step) = keep(seen) {
         plan.steps.push(step);
@@ -160,7 +165,7 @@ fn keep(seen: &Seen) -> Option<Step> {
     let mut step = Step::new(write);
     if taints::is_new(node) && !wanted.iter().any(taints::is_of_a_new_node) {
         let words = format!("Registered Node {} in Controller", node.metadata.name);
-        step.done = Some(Note::normal(about(node), "RegisteredNode", words));
+        step = step.done(Note::normal(about(node), "RegisteredNode", words));
     }
     Some(step)
 }

@@ -72,6 +72,9 @@ impl Controller for PodCollector {
             return self.plan_ended(world);
         }
         let Some(pod) = world.shelf::<Pod>().get(key) else { return Plan::default() };
+        if is_hidden(world, &pod) {
+            return Plan::default();
+        }
         let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
         plan(&pod, node.as_deref(), now)
     }
@@ -96,6 +99,11 @@ impl PodCollector {
         }
         plan
     }
+}
+
+/// Whether a pod is on a node that is there but cannot be read: such a node is not gone.
+fn is_hidden(world: &World, pod: &Pod) -> bool {
+    world.shelf::<Node>().is_unreadable(&Key::cluster(&pod.spec.node_name))
 }
 
 fn is_concerned(world: &World, pod: &Pod) -> bool {
@@ -160,11 +168,12 @@ fn end(pod: &Pod, said: Option<&Said>, now: Timestamp, plan: &mut Plan) {
 mod tests {
     use std::time::Duration;
 
-    use gantry_reconcile::harness::{Faults, Scenario, Server};
+    use gantry_reconcile::harness::{Faults, Scenario, Server, prove_worlds};
     use gantry_reconcile::{Propagation, View};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::stand::{bad, is_bad, proven};
 
     fn pod(node: &str, phase: &str, going: bool) -> Value {
         json!({
@@ -264,7 +273,6 @@ mod tests {
                 object("a", "there"),
                 object("b", "goes"),
                 object("c", "never-was"),
-                (Pod::RESOURCE, json!({"metadata": {"name": "bad", "namespace": "n"}, "spec": 3})),
             ],
             script: vec![going],
             replicas: 1,
@@ -272,10 +280,88 @@ mod tests {
         };
         let shape = |server: &Server| {
             let pods = server.list(&Pod::RESOURCE);
+            let names = pods.iter().map(|it| it["metadata"]["name"].clone());
+            names.filter(|name| !is_bad(name)).collect()
+        };
+        assert_eq!(shape(&scenario.run(0, Faults::none()).unwrap().server), json!(["a"]));
+        proven(scenario.prove(0..8, shape));
+        let mut wrong = bad("pod", "/spec", |name| object(name, "never-was"));
+        let node = |name: &str| (Node::RESOURCE, json!({"metadata": {"name": name}, "spec": {}}));
+        wrong.extend(bad("node", "/spec", node).pop());
+        proven(scenario.prove_apart(&wrong, 0..4, shape));
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_not_gone() {
+        let collector = PodCollector::default();
+        let controllers: [&dyn Controller; 1] = [&collector];
+        let spoil = |spec: Value| -> gantry_reconcile::harness::Action {
+            Box::new(move |server: &mut Server| {
+                let key = Key::cluster("odd");
+                server.edit(&Node::RESOURCE, &key, |node| node["spec"] = spec.clone());
+            })
+        };
+        let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "odd"}});
+        let scenario = |script| Scenario {
+            controllers: &controllers,
+            defaults: |_, _| {},
+            objects: vec![
+                (Node::RESOURCE, json!({"metadata": {"name": "odd"}, "spec": {}})),
+                (Pod::RESOURCE, pod.clone()),
+            ],
+            script,
+            replicas: 1,
+            horizon: Duration::from_secs(600),
+        };
+        let shape = |server: &Server| {
+            let pods = server.list(&Pod::RESOURCE);
+            json!(pods.iter().map(|it| &it["status"]).collect::<Vec<_>>())
+        };
+        let odd = scenario(vec![spoil(json!({"taints": 7}))]);
+        let ending = odd.run(0, Faults::none()).unwrap();
+        assert_eq!(shape(&ending.server), json!([null]), "nobody touches the pod");
+        assert_eq!(ending.held[0].reason, "Unreadable");
+        proven(odd.prove(0..8, shape));
+        let mended = scenario(vec![spoil(json!({"taints": 7})), spoil(json!({}))]);
+        proven(mended.prove(0..8, shape));
+    }
+
+    #[test]
+    fn pods_of_any_world_stay_or_go_in_one_way() {
+        let collector = PodCollector::default();
+        let controllers: [&dyn Controller; 1] = [&collector];
+        let world = |seed| {
+            let rng = &mut fastrand::Rng::with_seed(seed);
+            let mut objects: Vec<_> =
+                ["a", "b"].map(|name| (Node::RESOURCE, json!({"metadata": {"name": name}}))).into();
+            for number in 0..rng.usize(1..6) {
+                let node = ["", "a", "b", "never-was"][rng.usize(..4)];
+                let metadata = json!({"name": format!("p{number}"), "namespace": "n"});
+                let body = json!({"metadata": metadata, "spec": {"nodeName": node}});
+                objects.push((Pod::RESOURCE, body));
+            }
+            let (lost, gone) = (rng.bool(), rng.usize(..6));
+            let script: Vec<gantry_reconcile::harness::Action> = vec![
+                Box::new(move |server: &mut Server| {
+                    if lost {
+                        let key = Key::cluster("b");
+                        server.delete(&Node::RESOURCE, &key, Propagation::Background);
+                    }
+                }),
+                Box::new(move |server: &mut Server| {
+                    let key = Key::new("n", &format!("p{gone}"));
+                    server.delete(&Pod::RESOURCE, &key, Propagation::Background);
+                }),
+            ];
+            let horizon = Duration::from_secs(600);
+            let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
+            Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+        };
+        let shape = |server: &Server| {
+            let pods = server.list(&Pod::RESOURCE);
             json!(pods.iter().map(|it| &it["metadata"]["name"]).collect::<Vec<_>>())
         };
-        assert_eq!(shape(&scenario.run(0, Faults::none()).unwrap().server), json!(["a", "bad"]));
-        scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
+        proven(prove_worlds(0..20, world, shape));
     }
 
     #[test]
@@ -308,7 +394,7 @@ mod tests {
             horizon: Duration::from_secs(60),
         };
         let shape = |server: &Server| json!(server.list(&Pod::RESOURCE).len());
-        scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
+        proven(scenario.prove(0..8, shape));
         let left = scenario.run(1, Faults::none()).unwrap().server;
         assert_eq!(shape(&left), json!(2));
     }

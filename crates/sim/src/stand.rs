@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gantry_reconcile::harness::{CONFLICTED, Failure, REFUSED, UNREADABLE};
 use gantry_reconcile::{Controller, Key, Note, Part, Plan, Resource, View, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -169,5 +170,33 @@ fn merge(into: &mut Value, from: &Value) {
         } else {
             merge(&mut into[name], value);
         }
+    }
+}
+
+/// One object for each way to be wrong, from what makes good ones: writes to it are refused, come too
+/// late, or it cannot be read because of what it says at `path`.
+pub(crate) fn bad(
+    what: &str,
+    path: &str,
+    make: impl Fn(&str) -> (Resource, Value),
+) -> Vec<(Resource, Value)> {
+    let [refused, conflicted, unreadable] =
+        [REFUSED, CONFLICTED, UNREADABLE].map(|wrong| make(&format!("{wrong}-{what}")));
+    let (resource, mut unreadable) = unreadable;
+    // No field of any view is a number with a fraction.
+    *unreadable.pointer_mut(path).unwrap() = json!(1.5);
+    vec![refused, conflicted, (resource, unreadable)]
+}
+
+/// Whether a name is one of [`bad`], or of something made for one.
+pub(crate) fn is_bad(name: &Value) -> bool {
+    let name = name.as_str().unwrap_or_default();
+    [REFUSED, CONFLICTED, UNREADABLE].iter().any(|it| name.starts_with(it))
+}
+
+/// What a proof says when it fails.
+pub(crate) fn proven(proof: Result<(), Box<Failure>>) {
+    if let Err(failure) = proof {
+        panic!("{failure}");
     }
 }

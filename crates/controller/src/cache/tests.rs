@@ -79,6 +79,7 @@ impl hyper::body::Body for Content {
 struct Stage {
     hand: Hand,
     audience: Arc<Audience>,
+    queue: Arc<Queue>,
     metrics: Metrics,
     /// When, in milliseconds, and what.
     asked: Arc<Mutex<Vec<(u128, String)>>>,
@@ -110,8 +111,8 @@ impl Stage {
         let metrics = Metrics::new(&Build::default());
         let meters = Meters::register(&metrics).unwrap();
         let world = Arc::new(World::new([Kind::of::<Thing>()]));
-        let members: [(Arc<dyn Controller>, _); 1] =
-            [(Arc::new(Echo), Arc::new(Queue::new(clock.clone())))];
+        let queue = Arc::new(Queue::new(clock.clone()));
+        let members: [(Arc<dyn Controller>, _); 1] = [(Arc::new(Echo), Arc::clone(&queue))];
         let audience = Arc::new(Audience::new(world, members, meters.clone()));
         let trouble = Trouble::default();
         let reflector = Reflector {
@@ -128,7 +129,7 @@ impl Stage {
         };
         let mut running = JoinSet::new();
         running.spawn(reflector.run(fastrand::Rng::with_seed(1), CancellationToken::new()));
-        Self { hand, audience, metrics, asked, trouble, _running: running }
+        Self { hand, audience, queue, metrics, asked, trouble, _running: running }
     }
 
     async fn wait(&self, seconds: u64) {
@@ -216,6 +217,26 @@ async fn what_cannot_be_read_is_left_out() {
     assert!(page.contains(r#"gantry_cache_objects{kind="things"} 3"#), "{page}");
     stage.wait(100).await;
     assert_eq!(stage.asked()[2..], ["watch=true&resourceVersion=8"], "it is not shown for ever");
+}
+
+#[tokio::test]
+async fn whoever_saw_what_can_no_longer_be_read_is_told() {
+    let mut spoiled = thing("a", 6);
+    spoiled["size"] = "large".into();
+    let says = vec![list(&[thing("a", 3)], 5, None), Say::Open(event("MODIFIED", &spoiled))];
+    let stage = Stage::begin(says);
+    stage.audience.open();
+    stage.wait(1).await;
+    assert!(stage.names().is_empty());
+    let told = stage.queue.next();
+    let (told, ()) = tokio::join!(told, stage.wait(1));
+    assert_eq!(told, Key::new("n", "a"));
+    let ledger = crate::Ledger::of(Arc::clone(stage.audience.world()));
+    assert_eq!(ledger.count(), 1);
+    let entry = ledger.snapshot().remove(0);
+    assert_eq!((entry.controller, &entry.key), ("cache", &Key::new("n", "a")));
+    assert_eq!(entry.held[0].reason, "Unreadable");
+    assert!(entry.held[0].message.contains("cannot read things n/a: invalid type"));
 }
 
 #[tokio::test]

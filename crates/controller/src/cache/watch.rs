@@ -125,7 +125,7 @@ impl Reflector {
             };
             let (change, unreadable) = match seen {
                 Ok(change) => (change, None),
-                Err(unreadable) => (None, Some(unreadable)),
+                Err(mut unreadable) => (unreadable.change.take().map(|it| *it), Some(unreadable)),
             };
             // The shelf knows how far it is by what it could read; of the rest only this is read.
             if unreadable.is_some() || matches!(event.what, What::Bookmark) {

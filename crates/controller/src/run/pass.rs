@@ -8,7 +8,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::TaskError;
-use gantry_reconcile::{Key, Outcome, Plan, Step, Write};
+use gantry_reconcile::world::Refused;
+use gantry_reconcile::{Controller, Held, Key, Outcome, Plan, Reference, Step, Uid, Write};
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -43,24 +45,24 @@ pub(super) struct Desk {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     /// Writes that did not take, or of which nobody knows.
-    failed: usize,
-    /// Those of them that somebody said no to, or nothing.
-    refused: usize,
+    failed: Vec<Held>,
+    /// How many of them somebody said no to, or nothing.
+    unheard: usize,
+    /// Those that the server said no to.
+    refused: Vec<Refused>,
     /// The longest wait the server asked for.
     wait: Option<Duration>,
 }
 
 impl Tally {
     fn add(&mut self, write: &Write, answer: &Answer) {
-        let (failed, refused) = match &answer.outcome {
-            Outcome::Done(_) => (false, false),
-            // What was to go is gone.
-            Outcome::Absent => (!matches!(write, Write::Delete { .. }), false),
-            Outcome::Stale(_) => (true, false),
-            Outcome::Refused(_) | Outcome::Unanswered(_) => (true, true),
+        let unheard = match &answer.outcome {
+            Outcome::Done(_) | Outcome::Absent | Outcome::Stale(_) => false,
+            Outcome::Refused(_) | Outcome::Unanswered(_) => true,
         };
-        self.failed += usize::from(failed);
-        self.refused += usize::from(refused);
+        self.unheard += usize::from(unheard);
+        self.failed.extend(Held::failed(write, &answer.outcome, None));
+        self.refused.extend(Refused::of(write, &answer.outcome));
         self.wait = self.wait.max(answer.wait);
     }
 }
@@ -89,26 +91,31 @@ impl Desk {
     /// Plans a key and carries the plan out. Says when it wants another turn.
     async fn pass(&self, key: &Key, stop: &CancellationToken) -> (Passed, Option<Moment>) {
         let controller = &self.seat.controller;
-        let now = self.clock.now();
-        let plan = AssertUnwindSafe(|| controller.plan(self.audience.world(), key, now));
+        let (name, now, world) = (controller.name(), self.clock.now(), self.audience.world());
+        let plan = AssertUnwindSafe(|| controller.plan(world, key, now));
         let Ok(plan) = catch_unwind(plan) else {
-            self.meters.panicked(controller.name());
+            self.meters.panicked(name);
             let wait = self.retries().failed(key);
             tracing::error!(wait = ?wait, "controller panicked on a key, it will be tried again");
+            let until = self.clock.now().checked_add(wait).ok();
+            self.hold(key, panicked(controller.as_ref(), key, until));
             return (Passed::Panicked, Some(self.clock.moment() + wait));
         };
-        let Plan { steps, notes, held, look_again } = plan;
-        let by = self.ledger.put(controller.name(), key, held);
-        self.meters.held(controller.name(), by);
+        let Plan { mut steps, notes, mut held, look_again } = plan;
         for note in notes {
             self.recorder.tell(&self.seat.actor, note);
         }
         let planned = steps.len();
+        // What was refused before is tried last: it must not use up the patience for the others.
+        let refused = world.refused(name, key);
+        steps.sort_by_key(|step| refused.iter().any(|it| it.is(&step.write)));
         let tally = self.carry_out(steps, stop).await;
+        world.remember(name, key, tally.refused);
         if planned > 0 {
-            tracing::debug!(writes = planned, failed = tally.failed, "plan carried out");
+            let failed = tally.failed.len();
+            tracing::debug!(writes = planned, failed, "plan carried out");
         }
-        let (how, wait) = if tally.failed == 0 {
+        let (how, wait) = if tally.failed.is_empty() {
             self.retries().succeeded(key);
             (Passed::Done, look_again)
         } else {
@@ -117,7 +124,17 @@ impl Desk {
             let wait = look_again.map_or(wait, |again| again.min(wait));
             (Passed::Failed, Some(wait.max(tally.wait.unwrap_or_default())))
         };
+        let until = wait.and_then(|wait| self.clock.now().checked_add(wait).ok());
+        held.extend(tally.failed.into_iter().map(|held| Held { until, ..held }));
+        self.hold(key, held);
         (how, wait.map(|wait| self.clock.moment() + wait))
+    }
+
+    /// Puts down what is held about a key.
+    fn hold(&self, key: &Key, held: Vec<Held>) {
+        let controller = self.seat.controller.name();
+        let by = self.ledger.put(controller, key, held);
+        self.meters.held(controller, by);
     }
 
     /// Carries out steps side by side. When too many were refused, the rest is left for the next
@@ -128,40 +145,32 @@ impl Desk {
         let mut under_way = FuturesUnordered::new();
         loop {
             while under_way.len() < self.lanes
-                && tally.refused < self.refusals
+                && tally.unheard < self.refusals
                 && !stop.is_cancelled()
             {
                 let Some(step) = steps.next() else { break };
                 under_way.push(self.carry_out_one(step));
             }
-            let Some((write, answer)) = under_way.next().await else { break };
-            tally.add(&write, &answer);
+            let Some((step, answer)) = under_way.next().await else { break };
+            tally.add(&step.write, &answer);
+            for note in step.told(&answer.outcome) {
+                self.recorder.tell(&self.seat.actor, note);
+            }
         }
         tally
     }
 
-    async fn carry_out_one(&self, step: Step) -> (Write, Answer) {
-        let Step { write, done, refused } = step;
+    async fn carry_out_one(&self, step: Step) -> (Step, Answer) {
+        let write = &step.write;
         let place = self.in_flight.acquire().await;
-        let answer = self.writer.write(&self.seat.actor, &write).await;
+        let answer = self.writer.write(&self.seat.actor, write).await;
         drop(place);
         let outcome = &answer.outcome;
         self.audience.make(write.resource(), |shelf| {
-            (shelf.learn(&write, outcome).into_iter().collect(), ())
+            (shelf.learn(write, outcome).into_iter().collect(), ())
         });
-        let note = match outcome {
-            Outcome::Done(_) => done,
-            Outcome::Refused(refusal) => refused.map(|mut note| {
-                note.message = format!("{}: {refusal}", note.message);
-                note
-            }),
-            Outcome::Absent | Outcome::Stale(_) | Outcome::Unanswered(_) => None,
-        };
-        if let Some(note) = note {
-            self.recorder.tell(&self.seat.actor, note);
-        }
-        self.report(&write, outcome);
-        (write, answer)
+        self.report(write, outcome);
+        (step, answer)
     }
 
     /// Counts an outcome, and logs what a person may have to look at.
@@ -192,4 +201,17 @@ impl Desk {
     fn retries(&self) -> std::sync::MutexGuard<'_, Retries<Key>> {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is held about a key that a controller panics on.
+fn panicked(controller: &dyn Controller, key: &Key, until: Option<Timestamp>) -> Vec<Held> {
+    // The first kind a controller names is the one it decides about.
+    let resource = controller.kinds().first().map(|kind| kind.resource().clone());
+    let held = |resource| Held {
+        about: Reference { resource, key: key.clone(), uid: Uid::default(), field: String::new() },
+        reason: "Panicked".into(),
+        message: format!("{} cannot plan it: see its log", controller.name()),
+        until,
+    };
+    resource.map(held).into_iter().collect()
 }

@@ -178,6 +178,30 @@ async fn after_many_refusals_the_rest_is_left() {
 }
 
 #[tokio::test]
+async fn what_is_refused_is_held_remembered_and_tried_last() {
+    let stage = Stage::begin(Options { in_flight: 1, refusals: 2, ..Options::default() }).await;
+    stage.wake("3").await;
+    let tried = |stage: &Stage| -> Vec<String> {
+        let name = |body: &String| body.split("\"name\":\"").nth(1).unwrap()[..1].to_owned();
+        stage.posts("things").iter().map(name).collect()
+    };
+    assert_eq!(tried(&stage), ["0", "1"]);
+    let world = stage.handle.world();
+    let refused = world.refused("obedient", &Key::new("n", "3"));
+    let refused: Vec<_> = refused.iter().map(|it| (it.verb, it.key.name().to_owned())).collect();
+    assert_eq!(refused, [("create", "0".to_owned()), ("create", "1".to_owned())]);
+    let held = stage.handle.ledger().snapshot().remove(0).held;
+    assert_eq!((held.len(), &*held[0].reason), (2, "Forbidden"));
+    assert_eq!(held[0].message, "could not create things n/0: quota is used up");
+    assert!(held[0].until.is_some(), "it is tried again");
+    stage.hand.advance(Duration::from_millis(5)).await;
+    for _ in 0..20 {
+        stage.hand.advance(Duration::ZERO).await;
+    }
+    assert_eq!(tried(&stage)[2], "2", "those that were refused do not keep others from their turn");
+}
+
+#[tokio::test]
 async fn a_panic_is_the_key_s_own() {
     let stage = Stage::begin(Options::default()).await;
     stage.wake("panic").await;
@@ -189,6 +213,8 @@ async fn a_panic_is_the_key_s_own() {
     assert!(pauses.len() > 5, "it is tried again: {pauses:?}");
     let growing = pauses.windows(3).all(|three| three[2] > three[0]);
     assert!(growing, "with growing pauses: {pauses:?}");
+    let held = stage.handle.ledger().snapshot().remove(0).held.remove(0);
+    assert_eq!((&*held.reason, held.about.resource), ("Panicked", Thing::RESOURCE));
 }
 
 #[tokio::test]

@@ -7,10 +7,11 @@ use jiff::Timestamp;
 
 use super::server::{News, Server};
 use crate::controller::Controller;
+use crate::held::Held;
 use crate::object::{Key, Resource};
-use crate::plan::Step;
-use crate::world::{Change, World};
-use crate::write::{Outcome, Write};
+use crate::plan::{Note, Step};
+use crate::world::{Change, Refused, World};
+use crate::write::Outcome;
 
 /// A controller by its place in the scenario, and an object.
 pub(super) type Slot = (usize, Key);
@@ -24,11 +25,22 @@ pub(super) struct Replica {
     pub(super) queue: BTreeSet<Slot>,
     /// When keys are due; a key may be due more than once.
     timers: BTreeSet<(Timestamp, Slot)>,
-    /// How many writes of a key are under way, and whether it was woken meanwhile.
-    busy: BTreeMap<Slot, (usize, bool)>,
+    busy: BTreeMap<Slot, Pass>,
     pub(super) in_flight: Vec<(Slot, Step)>,
     /// How often in a row a key had to wait.
     failures: BTreeMap<Slot, u32>,
+    /// What the last plan of each key holds, and what of it did not take.
+    held: BTreeMap<Slot, Vec<Held>>,
+}
+
+/// A plan that is being carried out.
+#[derive(Debug, Default)]
+struct Pass {
+    /// How many writes are under way.
+    left: usize,
+    /// Whether the key was woken meanwhile.
+    again: bool,
+    refused: Vec<Refused>,
 }
 
 impl Replica {
@@ -44,6 +56,7 @@ impl Replica {
             busy: BTreeMap::new(),
             in_flight: Vec::new(),
             failures: BTreeMap::new(),
+            held: BTreeMap::new(),
         };
         let filled: Vec<Change> =
             resources.iter().flat_map(|it| replica.relist(it, server)).collect();
@@ -86,8 +99,8 @@ impl Replica {
         *cursor += 1;
         let Some(shelf) = self.world.find(resource) else { return };
         let seen = if *end { shelf.saw_end(text) } else { shelf.saw(text) };
-        // What cannot be read is as good as absent; the shell counts it.
-        if let Ok(Some(change)) = seen {
+        let change = seen.unwrap_or_else(|unreadable| unreadable.change.map(|it| *it));
+        if let Some(change) = change {
             self.tell(controllers, &change);
         }
     }
@@ -104,7 +117,7 @@ impl Replica {
 
     fn wake(&mut self, slot: Slot) {
         match self.busy.get_mut(&slot) {
-            Some((_, again)) => *again = true,
+            Some(pass) => pass.again = true,
             None => {
                 self.queue.insert(slot);
             }
@@ -128,63 +141,91 @@ impl Replica {
         self.timers.first().map(|(when, _)| *when)
     }
 
-    /// Decides about one key. Returns what was planned, for the trace.
+    /// Decides about one key. Returns how much is to be written, and what is told at once.
     pub(super) fn plan(
         &mut self,
         controllers: &[&dyn Controller],
         slot: &Slot,
         now: Timestamp,
-    ) -> usize {
+    ) -> (usize, Vec<Note>) {
         self.queue.remove(slot);
-        let plan = controllers[slot.0].plan(&self.world, &slot.1, now);
+        let controller = controllers[slot.0];
+        let plan = controller.plan(&self.world, &slot.1, now);
         if let Some(wait) = plan.look_again {
             self.due(slot, now, wait);
         }
-        let count = plan.steps.len();
-        if count > 0 {
-            self.busy.insert(slot.clone(), (count, false));
+        self.held.insert(slot.clone(), plan.held);
+        let left = plan.steps.len();
+        if left > 0 {
+            self.busy.insert(slot.clone(), Pass { left, ..Pass::default() });
         } else {
             self.failures.remove(slot);
+            self.world.remember(controller.name(), &slot.1, Vec::new());
         }
         self.in_flight.extend(plan.steps.into_iter().map(|step| (slot.clone(), step)));
-        count
+        (left, plan.notes)
     }
 
-    fn due(&mut self, slot: &Slot, now: Timestamp, wait: Duration) {
-        // A timer that rings at once would keep time from passing.
+    /// Gives a key another turn after a while; a timer that rings at once would keep time from
+    /// passing.
+    fn due(&mut self, slot: &Slot, now: Timestamp, wait: Duration) -> Timestamp {
         let wait = wait.max(Duration::from_millis(1));
-        self.timers.insert((now.checked_add(wait).unwrap_or(Timestamp::MAX), slot.clone()));
+        let when = now.checked_add(wait).unwrap_or(Timestamp::MAX);
+        self.timers.insert((when, slot.clone()));
+        when
     }
 
-    /// Takes note of what became of a write.
+    /// Takes note of what became of a write. Returns what is told then.
     pub(super) fn answered(
         &mut self,
         controllers: &[&dyn Controller],
         slot: &Slot,
-        write: &Write,
+        step: Step,
         outcome: &Outcome,
         now: Timestamp,
-    ) {
+    ) -> Vec<Note> {
+        let write = &step.write;
         if let Some(change) = self.world.learn(write, outcome) {
             self.tell(controllers, &change);
         }
-        match outcome {
-            Outcome::Done(_) | Outcome::Absent => {}
+        let until = match outcome {
+            Outcome::Done(_) | Outcome::Absent => None,
             Outcome::Stale(_) | Outcome::Refused(_) | Outcome::Unanswered(_) => {
                 let failures = self.failures.entry(slot.clone()).or_default();
                 *failures = (*failures + 1).min(16);
                 let wait = Duration::from_millis(5 << *failures);
-                self.due(slot, now, wait);
+                Some(self.due(slot, now, wait))
             }
+        };
+        let failed = Held::failed(write, outcome, until);
+        self.held.entry(slot.clone()).or_default().extend(failed);
+        if let Some(pass) = self.busy.get_mut(slot) {
+            pass.left -= 1;
+            pass.refused.extend(Refused::of(write, outcome));
         }
-        let Some((left, again)) = self.busy.get_mut(slot) else { return };
-        *left -= 1;
-        if *left == 0 {
-            let again = *again;
-            self.busy.remove(slot);
+        if let Some(Pass { again, refused, .. }) = self.finished(slot) {
+            self.world.remember(controllers[slot.0].name(), &slot.1, refused);
             if again {
                 self.wake(slot.clone());
             }
         }
+        step.told(outcome)
+    }
+
+    /// The plan of a key, if all of it is carried out.
+    fn finished(&mut self, slot: &Slot) -> Option<Pass> {
+        self.busy.get(slot).filter(|pass| pass.left == 0)?;
+        self.busy.remove(slot)
+    }
+
+    /// What is held now, and what cannot be read.
+    pub(super) fn held(&self) -> Vec<Held> {
+        let planned = self.held.values().flatten().cloned();
+        planned.chain(self.world.shelves().flat_map(|it| it.unreadable())).collect()
+    }
+
+    /// Whether there is nothing to do at this moment.
+    pub(super) fn is_idle(&self, server: &Server) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty() && self.behind(server).is_empty()
     }
 }

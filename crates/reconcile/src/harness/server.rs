@@ -21,11 +21,11 @@ pub struct Server {
     now: Timestamp,
     defaults: fn(&Resource, &mut Value),
     news: BTreeMap<Resource, Vec<News>>,
-    refuses: Option<Policy>,
+    policy: Option<Policy>,
 }
 
-/// Which writes are refused.
-type Policy = Box<dyn Fn(&Write) -> bool>;
+/// What becomes of writes that do not come through.
+type Policy = Box<dyn Fn(&Write) -> Option<Outcome>>;
 
 /// What a watch shows.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Server {
             now,
             defaults,
             news: BTreeMap::new(),
-            refuses: None,
+            policy: None,
         }
     }
 
@@ -66,9 +66,17 @@ impl Server {
         self.news.get(resource).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Refuses such writes from now on, as a policy would.
+    /// Refuses such writes from now on, as a quota would. What was refused before no longer is.
     pub fn refuse(&mut self, which: impl Fn(&Write) -> bool + 'static) {
-        self.refuses = Some(Box::new(which));
+        self.intercept(move |write| {
+            let message = || format!("{} is forbidden: the test says so", write.key());
+            which(write).then(|| refused(403, "Forbidden", message()))
+        });
+    }
+
+    /// Answers such writes in this way from now on, and does nothing about them.
+    pub fn intercept(&mut self, answer: impl Fn(&Write) -> Option<Outcome> + 'static) {
+        self.policy = Some(Box::new(answer));
     }
 
     /// One object.
@@ -105,10 +113,8 @@ impl Server {
 
     /// Does what a write says.
     pub fn apply(&mut self, write: &Write) -> Outcome {
-        if self.refuses.as_ref().is_some_and(|refuses| refuses(write)) {
-            let message = format!("{} is forbidden: the test says so", write.key());
-            let reason = "Forbidden".to_owned();
-            return Outcome::Refused(Refusal { code: 403, reason, message });
+        if let Some(outcome) = self.policy.as_ref().and_then(|policy| policy(write)) {
+            return outcome;
         }
         let key = write.key();
         if let Some(outcome) = self.outside(write.resource(), &key, write.fence()) {
@@ -365,6 +371,11 @@ impl fmt::Debug for Server {
             .field("objects", &self.objects.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// A no.
+pub(super) fn refused(code: u16, reason: &str, message: String) -> Outcome {
+    Outcome::Refused(Refusal { code, reason: reason.to_owned(), message })
 }
 
 /// A time as objects have it, in whole seconds.

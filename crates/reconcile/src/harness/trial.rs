@@ -4,11 +4,14 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::replica::{Replica, Slot};
-use super::{Ending, Failure, Faults, Scenario, Server};
+use super::server::refused;
+use super::{Crash, Ending, Failure, Faults, Scenario, Sent, Server};
 use crate::controller::Controller;
-use crate::plan::Step;
+use crate::object::{Resource, Revision};
+use crate::plan::{Note, Step};
 use crate::write::{Outcome, Write};
 
 /// When every run begins.
@@ -20,30 +23,65 @@ const TROUBLE: u64 = 300;
 /// How many lines of what happened are kept.
 const TRACE: usize = 60;
 
-/// Runs a scenario once; also says what happened last.
+/// What a run is like beside what the scenario says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conditions<'a> {
+    pub(super) seed: u64,
+    pub(super) faults: Faults,
+    /// How many processes there are.
+    pub(super) replicas: usize,
+    /// Objects that are there too, and whose writes never come through: [`spoil`].
+    pub(super) bad: &'a [(Resource, Value)],
+}
+
+/// What came of a run.
+pub(super) struct Run {
+    pub(super) ending: Ending,
+    /// What happened last.
+    pub(super) trace: String,
+    /// The moves after which it makes a difference to die.
+    pub(super) deaths: Vec<Death>,
+}
+
+/// A moment at which a process may die.
+///
+/// What is left then is the server, what is on its way to it, and the time. Where none of these has
+/// changed since the last move, dying is what it would have been before that move.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Death {
+    pub(super) after: u64,
+    /// Whether writes were under way.
+    pub(super) sent: bool,
+}
+
+/// Runs a scenario once.
 pub(super) fn run(
     scenario: &Scenario<'_>,
-    seed: u64,
-    faults: Faults,
-) -> Result<(Ending, String), Box<Failure>> {
-    let mut trial = Trial::new(scenario, seed, faults);
-    while trial.moves < TROUBLE || !trial.script.is_empty() {
+    conditions: Conditions<'_>,
+) -> Result<Run, Box<Failure>> {
+    let mut trial = Trial::new(scenario, conditions);
+    // Without faults chance decides the order until all is done; with them there is always more.
+    let calm = conditions.faults.is_calm();
+    while !trial.script.is_empty() || (trial.moves < TROUBLE && !(calm && trial.is_quiet())) {
         if !trial.shake() {
             break;
         }
     }
-    let moves = trial.moves;
-    trial.faults = Faults::none();
+    trial.faults = Faults { crash: conditions.faults.crash, ..Faults::none() };
     trial.settle()?;
+    let (moves, deaths) = (trial.moves, std::mem::take(&mut trial.deaths));
     // Whoever forgets everything must find nothing to do.
+    trial.faults = Faults::none();
     trial.written = Some(Vec::new());
     for place in 0..trial.replicas.len() {
         trial.replicas[place] = Replica::start(scenario.controllers, &trial.server);
     }
     trial.settle()?;
     let restless = trial.written.take().unwrap_or_default();
+    let held = trial.replicas.iter().flat_map(Replica::held).collect();
     let trace = trial.trace();
-    Ok((Ending { server: trial.server, moves, restless }, trace))
+    let Trial { server, notes, .. } = trial;
+    Ok(Run { ending: Ending { server, moves, restless, held, notes }, trace, deaths })
 }
 
 struct Trial<'a> {
@@ -59,10 +97,18 @@ struct Trial<'a> {
     seed: u64,
     faults: Faults,
     moves: u64,
+    deaths: Vec<Death>,
+    /// What is left of everything when all processes die, as of the last move.
+    left: Left,
     lines: VecDeque<String>,
+    /// What was told.
+    notes: Vec<Note>,
     /// What is written, when somebody wants to know.
     written: Option<Vec<Write>>,
 }
+
+/// The server's state, the time, and how much there is of the rest.
+type Left = (Revision, Timestamp, usize, usize, usize);
 
 /// What can happen next.
 #[derive(Clone, Copy)]
@@ -77,17 +123,22 @@ enum Move {
 }
 
 impl<'a> Trial<'a> {
-    fn new(scenario: &'a Scenario<'a>, seed: u64, faults: Faults) -> Self {
+    fn new(scenario: &'a Scenario<'a>, conditions: Conditions<'_>) -> Self {
+        let Conditions { seed, faults, replicas, bad } = conditions;
         let now = Timestamp::from_second(BEGIN).unwrap_or_default();
         let mut server = Server::new(scenario.defaults, now);
-        for (resource, object) in &scenario.objects {
+        for (resource, object) in scenario.objects.iter().chain(bad) {
             server.create(resource, object.clone());
         }
+        if !bad.is_empty() {
+            server.intercept(spoil);
+        }
         let start = || Replica::start(scenario.controllers, &server);
-        let replicas = (0..scenario.replicas.max(1)).map(|_| start()).collect();
+        let replicas = (0..replicas.max(1)).map(|_| start()).collect();
         Self {
             scenario,
             controllers: scenario.controllers,
+            left: (server.revision(), now, scenario.script.len(), 0, 0),
             server,
             replicas,
             ghosts: Vec::new(),
@@ -96,9 +147,34 @@ impl<'a> Trial<'a> {
             seed,
             faults,
             moves: 0,
+            deaths: Vec::new(),
             lines: VecDeque::new(),
+            notes: Vec::new(),
             written: None,
         }
+    }
+
+    /// Whether nothing is to be done at this moment.
+    fn is_quiet(&self) -> bool {
+        let idle = self.replicas.iter().all(|it| it.is_idle(&self.server));
+        idle && self.ghosts.is_empty()
+    }
+
+    /// Ends a move that was made: whoever is to die after it dies.
+    fn moved(&mut self, place: usize) {
+        let sent = self.replicas.iter().map(|it| it.in_flight.len()).sum();
+        let (script, ghosts) = (self.script.len(), self.ghosts.len());
+        let left = (self.server.revision(), self.server.now(), script, ghosts, sent);
+        if left != self.left {
+            self.deaths.push(Death { after: self.moves, sent: sent > 0 });
+            self.left = left;
+        }
+        if let Some(Crash { after, sent }) = self.faults.crash
+            && after == self.moves
+        {
+            self.crash(place, |_| sent == Sent::Late);
+        }
+        self.moves += 1;
     }
 
     /// One move, by chance. Returns whether there was anything to do.
@@ -129,15 +205,16 @@ impl<'a> Trial<'a> {
         } else {
             return false;
         }
-        self.moves += 1;
-        if self.faults.crash_at == Some(self.moves - 1) || self.chance(self.faults.crashes) {
+        if self.chance(self.faults.crashes) {
             let place = self.rng.usize(..self.replicas.len());
-            self.crash(place);
+            self.crash(place, Rng::bool);
+            self.moves += 1;
             return true;
         }
         if self.chance(self.faults.relists) {
             let place = self.rng.usize(..self.replicas.len());
             self.relist(place);
+            self.moves += 1;
             return true;
         }
         let pick = may[self.rng.usize(..may.len())];
@@ -146,6 +223,15 @@ impl<'a> Trial<'a> {
     }
 
     fn make(&mut self, pick: Move) {
+        let place = match pick {
+            Move::Deliver(place) | Move::Plan(place) | Move::Land(place) => place,
+            Move::Ghost | Move::Collect | Move::User | Move::Wait => 0,
+        };
+        self.act(pick);
+        self.moved(place);
+    }
+
+    fn act(&mut self, pick: Move) {
         match pick {
             Move::Deliver(place) => {
                 let behind = self.replicas[place].behind(&self.server);
@@ -162,7 +248,7 @@ impl<'a> Trial<'a> {
                 let count = self.replicas[place].in_flight.len();
                 let (slot, step) =
                     self.replicas[place].in_flight.swap_remove(self.rng.usize(..count));
-                self.land(place, &slot, &step);
+                self.land(place, &slot, step);
             }
             Move::Ghost => {
                 let write = self.ghosts.swap_remove(self.rng.usize(..self.ghosts.len()));
@@ -187,12 +273,13 @@ impl<'a> Trial<'a> {
 
     fn plan(&mut self, place: usize, slot: &Slot) {
         let now = self.server.now();
-        let steps = self.replicas[place].plan(self.controllers, slot, now);
+        let (steps, notes) = self.replicas[place].plan(self.controllers, slot, now);
+        self.notes.extend(notes);
         let name = self.controllers[slot.0].name();
         self.note(&format!("#{place} {name} plans {}: {steps} writes", slot.1));
     }
 
-    fn land(&mut self, place: usize, slot: &Slot, step: &Step) {
+    fn land(&mut self, place: usize, slot: &Slot, step: Step) {
         let write = &step.write;
         let lost = || Outcome::Unanswered("lost".to_owned());
         let outcome = if self.chance(self.faults.lost_requests) {
@@ -212,7 +299,8 @@ impl<'a> Trial<'a> {
         let (verb, key, shown) = (write.verb(), write.key(), brief(&outcome));
         self.note(&format!("#{place} {verb} {} {key} -> {shown}", write.resource()));
         let now = self.server.now();
-        self.replicas[place].answered(self.controllers, slot, write, &outcome, now);
+        let notes = self.replicas[place].answered(self.controllers, slot, step, &outcome, now);
+        self.notes.extend(notes);
     }
 
     fn commit(&mut self, write: &Write) -> Outcome {
@@ -222,12 +310,13 @@ impl<'a> Trial<'a> {
         self.server.apply(write)
     }
 
-    fn crash(&mut self, place: usize) {
+    /// A process dies and starts anew; what it had sent may still arrive.
+    fn crash(&mut self, place: usize, arrives: impl Fn(&mut Rng) -> bool) {
         self.note(&format!("#{place} dies"));
         let fresh = Replica::start(self.controllers, &self.server);
         let old = std::mem::replace(&mut self.replicas[place], fresh);
         for (_, step) in old.in_flight {
-            if self.rng.bool() {
+            if arrives(&mut self.rng) {
                 self.ghosts.push(step.write);
             }
         }
@@ -270,12 +359,12 @@ impl<'a> Trial<'a> {
             let Some(due) = due.filter(|due| *due <= end) else { return Ok(()) };
             let wait = due.duration_since(self.server.now());
             self.pass(wait.max(SignedDuration::ZERO));
+            self.moved(0);
         }
     }
 
     /// The next thing to do at this moment. Returns whether there was one.
     fn step(&mut self) -> bool {
-        self.moves += 1;
         for place in 0..self.replicas.len() {
             if !self.replicas[place].behind(&self.server).is_empty() {
                 self.make(Move::Deliver(place));
@@ -287,6 +376,7 @@ impl<'a> Trial<'a> {
             }
             if let Some(slot) = self.replicas[place].queue.first().cloned() {
                 self.plan(place, &slot);
+                self.moved(place);
                 return true;
             }
         }
@@ -294,7 +384,11 @@ impl<'a> Trial<'a> {
             self.make(Move::Ghost);
             return true;
         }
-        self.server.collect()
+        let collected = self.server.collect();
+        if collected {
+            self.moved(0);
+        }
+        collected
     }
 
     fn chance(&mut self, of_thousand: u32) -> bool {
@@ -312,6 +406,19 @@ impl<'a> Trial<'a> {
     fn trace(&self) -> String {
         self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// What becomes of writes in a world with bad objects: the name of each says what is wrong with it,
+/// and what is made for it has a name or a namespace that begins with that.
+fn spoil(write: &Write) -> Option<Outcome> {
+    let key = write.key();
+    let is = |what: &str| key.name().starts_with(what) || key.namespace().starts_with(what);
+    if is(super::REFUSED) {
+        let message = format!("{} {key} is invalid: the test says so", write.resource());
+        return Some(refused(422, "Invalid", message));
+    }
+    let conflict = || Outcome::Stale("the object has been modified".to_owned());
+    is(super::CONFLICTED).then(conflict)
 }
 
 fn brief(outcome: &Outcome) -> String {

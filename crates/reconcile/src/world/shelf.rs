@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Change, Tag, Unreadable, View};
+use crate::held::Held;
 use crate::object::{Key, Meta, Resource, Revision, Uid};
 use crate::write::{Outcome, Write};
 
@@ -27,6 +28,8 @@ struct State<V> {
     /// shown it, and perhaps its end as well.
     seen: Revision,
     filled: bool,
+    /// Objects that are there and do not fit the view, and why.
+    unreadable: BTreeMap<Key, String>,
 }
 
 impl<V> Default for Shelf<V> {
@@ -37,6 +40,7 @@ impl<V> Default for Shelf<V> {
             removed: BTreeSet::new(),
             seen: Revision::default(),
             filled: false,
+            unreadable: BTreeMap::new(),
         }))
     }
 }
@@ -75,6 +79,13 @@ impl<V: View> Shelf<V> {
     #[must_use]
     pub fn owned_by(&self, uid: &Uid) -> Vec<Arc<V>> {
         self.tagged(&Tag::owner(uid))
+    }
+
+    /// Whether there is an object that cannot be read. It is on no list and [`get`](Shelf::get) does
+    /// not find it; who would act on its absence must ask this first.
+    #[must_use]
+    pub fn is_unreadable(&self, key: &Key) -> bool {
+        self.read().unreadable.contains_key(key)
     }
 
     /// How many objects there are.
@@ -131,6 +142,7 @@ impl<V: View> State<V> {
 
     /// Replaces what is at a key, and files it.
     fn place(&mut self, key: Key, after: Option<Arc<V>>) -> Change {
+        self.unreadable.remove(&key);
         let before = self.objects.remove(&key);
         for tag in before.iter().flat_map(|old| old.tags()) {
             if let Some(keys) = self.tags.get_mut(&tag) {
@@ -167,7 +179,7 @@ pub trait AnyShelf: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Unreadable`] when the object does not fit the view. What was known of it before is taken
-    /// away: it is no longer true.
+    /// away, because it is no longer true, and that change must be told as any other.
     fn saw(&self, object: &str) -> Result<Option<Change>, Unreadable>;
     /// Takes an object away, as a watch says.
     ///
@@ -183,6 +195,8 @@ pub trait AnyShelf: fmt::Debug + Send + Sync {
     fn replace(&self, objects: &[&str], revision: Revision) -> (Vec<Change>, Vec<Unreadable>);
     /// Takes note of what became of a write.
     fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change>;
+    /// The objects that are there and cannot be read, each with the reason.
+    fn unreadable(&self) -> Vec<Held>;
     /// The keys of all objects.
     fn keys(&self) -> Vec<Key>;
     /// One object as a change that brings it, for those who must be told of everything there is.
@@ -212,8 +226,10 @@ impl<V: View> AnyShelf for Shelf<V> {
                 Ok(state.put(Arc::new(view)))
             }
             Err(source) => {
-                let unreadable = Unreadable::new(V::RESOURCE, object, source);
-                self.write().remove(&unreadable.key);
+                let mut unreadable = Unreadable::new(V::RESOURCE, object, source);
+                let mut state = self.write();
+                unreadable.change = state.remove(&unreadable.key).map(Box::new);
+                state.unreadable.insert(unreadable.key.clone(), unreadable.why());
                 Err(unreadable)
             }
         }
@@ -227,6 +243,7 @@ impl<V: View> AnyShelf for Shelf<V> {
         state.seen = state.seen.max(metadata.resource_version);
         state.removed.remove(&metadata.uid);
         let key = metadata.key();
+        state.unreadable.remove(&key);
         // Another object may have taken the name already.
         let same = state.objects.get(&key).is_some_and(|it| it.meta().uid == metadata.uid);
         Ok(if same { state.remove(&key) } else { None })
@@ -260,6 +277,9 @@ impl<V: View> AnyShelf for Shelf<V> {
         let mut changes: Vec<Change> = ended.iter().filter_map(|key| state.remove(key)).collect();
         state.removed.retain(|uid| views.values().any(|it| it.meta().uid == *uid));
         changes.extend(views.into_values().filter_map(|view| state.put(view)));
+        // What our own writes have shown since can be read.
+        let hidden = unreadable.iter().filter(|it| !state.objects.contains_key(&it.key));
+        state.unreadable = hidden.map(|it| (it.key.clone(), it.why())).collect();
         state.seen = state.seen.max(revision);
         state.filled = true;
         (changes, unreadable)
@@ -287,6 +307,12 @@ impl<V: View> AnyShelf for Shelf<V> {
             Outcome::Absent => self.forget(&key, write),
             Outcome::Stale(_) | Outcome::Refused(_) | Outcome::Unanswered(_) => None,
         }
+    }
+
+    fn unreadable(&self) -> Vec<Held> {
+        let state = self.read();
+        let all = state.unreadable.iter();
+        all.map(|(key, why)| Held::unreadable(V::RESOURCE, key.clone(), why.clone())).collect()
     }
 
     fn keys(&self) -> Vec<Key> {

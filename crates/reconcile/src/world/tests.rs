@@ -150,8 +150,75 @@ fn one_object_that_cannot_be_read_leaves_the_others() {
     assert_eq!(sizes(&world), [1]);
     assert_eq!(unreadable[0].to_string(), "cannot read things n/b");
     let bad_now = thing("a", 1, 3).to_string().replace("\"size\":3", "\"size\":null");
-    shelf(&world).saw(&bad_now).unwrap_err();
+    let unreadable = shelf(&world).saw(&bad_now).unwrap_err();
     assert!(sizes(&world).is_empty(), "what was known is no longer true");
+    let change = unreadable.change.unwrap();
+    assert!(change.is_removal() && change.before::<Thing>().is_some(), "and that is a change");
+    assert!(shelf(&world).saw(&bad_now).unwrap_err().change.is_none(), "but not a second time");
+}
+
+#[test]
+fn what_cannot_be_read_is_known_to_be_there() {
+    let world = world();
+    let bad = |name: &str, revision| {
+        let mut bad = thing(name, 1, revision);
+        bad["size"] = json!("large");
+        bad.to_string()
+    };
+    let hidden = || -> Vec<String> {
+        let all = shelf(&world).unreadable().into_iter();
+        all.map(|held| format!("{} {}: {}", held.about.key, held.reason, held.message)).collect()
+    };
+    let (_, unreadable) = shelf(&world).replace(&[&bad("a", 1), &bad("b", 2)], Revision(2));
+    assert_eq!(unreadable.len(), 2);
+    let why = "invalid type: string \"large\", expected i64";
+    let [a, b] = ["a", "b"].map(|name| format!("n/{name} Unreadable: cannot read things n/{name}"));
+    assert!(hidden()[0].starts_with(&format!("{a}: {why}")), "{:?}", hidden());
+    let things = world.shelf::<Thing>();
+    assert!(things.is_unreadable(&Key::new("n", "b")) && things.get(&Key::new("n", "b")).is_none());
+    shelf(&world).saw(&thing("a", 1, 3).to_string()).unwrap().unwrap();
+    assert!(hidden().len() == 1 && hidden()[0].starts_with(&b), "one was mended");
+    shelf(&world).saw(&bad("a", 4)).unwrap_err();
+    shelf(&world).saw_end(&bad("b", 5)).unwrap();
+    assert!(hidden().len() == 1 && hidden()[0].starts_with(&a), "one was spoiled, one is gone");
+    let written = thing("a", 1, 9);
+    let write = create(written.clone());
+    world.learn(&write, &Outcome::Done(Some(written))).unwrap();
+    let _ = shelf(&world).replace(&[&bad("a", 6)], Revision(6));
+    assert!(hidden().is_empty(), "what our own hand mended since can be read");
+    let _ = shelf(&world).replace(&[], Revision(10));
+    assert!(hidden().is_empty() && sizes(&world).is_empty());
+}
+
+#[test]
+fn refusals_are_remembered_until_the_next_plan() {
+    let world = world();
+    let (key, write) = (Key::new("n", "a"), create(thing("b", 1, 1)));
+    let refusal =
+        crate::Refusal { code: 403, reason: "Forbidden".to_owned(), message: "no room".to_owned() };
+    let table = [
+        (Outcome::Done(None), None),
+        (Outcome::Absent, Some(("NotFound", false))),
+        (Outcome::Stale("late".to_owned()), Some(("Conflict", false))),
+        (Outcome::Unanswered("lost".to_owned()), Some(("Unanswered", false))),
+        (Outcome::Refused(refusal.clone()), Some(("Forbidden", true))),
+    ];
+    for (outcome, expected) in table {
+        let refused = Refused::of(&write, &outcome);
+        let held = crate::Held::failed(&write, &outcome, None);
+        let found = held.as_ref().map(|held| (&*held.reason, refused.is_some()));
+        assert_eq!(found, expected, "{outcome:?}");
+    }
+    let gone = crate::Held::failed(&delete("b", 1), &Outcome::Absent, None);
+    assert_eq!(gone, None, "what was to go is gone");
+    let refused = Refused::of(&write, &Outcome::Refused(refusal)).unwrap();
+    assert!(refused.is(&write) && !refused.is(&delete("b", 1)));
+    world.remember("one", &key, vec![refused.clone()]);
+    assert_eq!(world.refused("one", &key), [refused]);
+    assert!(world.refused("two", &key).is_empty(), "each controller has its own");
+    assert!(world.refused("one", &Key::new("n", "b")).is_empty(), "and each key");
+    world.remember("one", &key, Vec::new());
+    assert!(world.refused("one", &key).is_empty());
 }
 
 #[test]

@@ -94,19 +94,21 @@ pub struct Seen {
 #[must_use]
 pub fn plan(seen: &Seen) -> Plan {
     let mut plan = Plan::default();
-    let (status, mut notes) = status(seen);
+    let (status, notes) = status(seen);
     let written = write(&seen.cron, &status);
     match written {
         Some(write) => {
-            // What is told follows from what is written; the first is told only if that took.
+            // What is told follows from what is written.
             let mut step = Step::new(write);
-            step.done = notes.pop();
+            step.done = notes;
             plan.steps.push(step);
         }
-        // What is removed must have been noted before.
-        None => clean_up(seen, &mut plan),
+        None => {
+            plan.notes = notes;
+            // What is removed must have been noted before.
+            clean_up(seen, &mut plan);
+        }
     }
-    plan.notes.extend(notes);
     if !seen.cron.metadata.is_going() {
         start(seen, &status, &mut plan);
     }

@@ -63,9 +63,14 @@ fn expiry(job: &Job) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use gantry_reconcile::harness::{Faults, Scenario, Server, prove_worlds};
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::batch::pretend::{defaults, job};
+    use crate::stand::{bad, is_bad, proven};
 
     #[test]
     fn jobs_go_when_their_time_is_over() {
@@ -89,5 +94,63 @@ mod tests {
             assert_eq!(!plan.steps.is_empty(), goes, "{why}");
             assert_eq!(plan.look_again.map(|it| it.as_secs()), wait, "{why}");
         }
+    }
+
+    /// Jobs that end on the way, some of which are to go after that.
+    fn scenario<'a>(controllers: &'a [&'a dyn Controller], stay: &[Option<i64>]) -> Scenario<'a> {
+        let jobs = stay.iter().enumerate().map(|(number, seconds)| {
+            job(&format!("j{number}"), json!({"ttlSecondsAfterFinished": seconds}))
+        });
+        Scenario {
+            controllers,
+            defaults,
+            objects: jobs.collect(),
+            script: vec![Box::new(finish_all)],
+            replicas: 1,
+            horizon: Duration::from_secs(600),
+        }
+    }
+
+    fn finish_all(server: &mut Server) {
+        let at = Timestamp::from_second(server.now().as_second()).unwrap().to_string();
+        let jobs = server.list(&Job::RESOURCE);
+        let name = |job: &&Value| Key::new("n", job["metadata"]["name"].as_str().unwrap());
+        let keys: Vec<Key> = jobs.iter().map(name).collect();
+        for key in keys {
+            server.edit(&Job::RESOURCE, &key, |job| {
+                job["status"]["conditions"] =
+                    json!([{"type": "Complete", "status": "True", "lastTransitionTime": at}]);
+            });
+        }
+    }
+
+    fn left(server: &Server) -> Value {
+        let jobs = server.list(&Job::RESOURCE);
+        let names = jobs.iter().map(|it| it["metadata"]["name"].clone());
+        names.filter(|name| !is_bad(name)).collect()
+    }
+
+    #[test]
+    fn ended_jobs_go_whatever_happens() {
+        let controllers: [&dyn Controller; 1] = [&FinishedJobs];
+        let scenario = scenario(&controllers, &[Some(30), None, Some(0)]);
+        let calm = scenario.run(1, Faults::none()).unwrap();
+        assert_eq!(left(&calm.server), json!(["j1"]));
+        proven(scenario.prove(0..8, left));
+        let make = |name: &str| job(name, json!({"ttlSecondsAfterFinished": 5}));
+        let bad = bad("job", "/spec/parallelism", make);
+        proven(scenario.prove_apart(&bad, 0..4, left));
+    }
+
+    #[test]
+    fn ended_jobs_of_any_world_go() {
+        let controllers: [&dyn Controller; 1] = [&FinishedJobs];
+        let world = |seed| {
+            let rng = &mut fastrand::Rng::with_seed(seed);
+            let stay = |rng: &mut fastrand::Rng| rng.bool().then(|| rng.i64(0..100));
+            let stay: Vec<Option<i64>> = (0..rng.usize(1..5)).map(|_| stay(rng)).collect();
+            scenario(&controllers, &stay)
+        };
+        proven(prove_worlds(0..20, world, left));
     }
 }

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 
 use super::*;
+use crate::stand::{bad, proven};
 
 const NOW: &str = "2026-01-01T00:10:00Z";
 
@@ -84,7 +85,7 @@ fn nobody_may_go_while_the_need_is_not_known() {
     assert_eq!(status(&plan)["expectedPods"], 5);
     let condition = &status(&plan)["conditions"][0];
     assert_eq!((&condition["reason"], &condition["message"]), (&json!("SyncFailed"), &json!(why)));
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(note.reason, "CalculateExpectedPodCountFailed");
 }
 
@@ -110,10 +111,13 @@ fn what_stays_is_no_longer_said_to_go() {
     let controllers: [&dyn Controller; 1] = [&StaleDisruptions];
     let mark: Action = Box::new(|server: &mut Server| {
         let at = server.now().to_string();
-        server.edit(&Pod::RESOURCE, &Key::new("n", "p"), |pod| {
-            pod["status"]["conditions"] =
-                json!([{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at}]);
-        });
+        for name in ["p", "refused-pod", "conflicted-pod", "unreadable-pod"] {
+            server.edit(&Pod::RESOURCE, &Key::new("n", name), |pod| {
+                pod["status"]["conditions"] = json!([
+                    {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at},
+                ]);
+            });
+        }
     });
     let scenario = Scenario {
         controllers: &controllers,
@@ -124,10 +128,15 @@ fn what_stays_is_no_longer_said_to_go() {
         horizon: Duration::from_secs(300),
     };
     let said = |server: &Server| {
-        server.list(&Pod::RESOURCE)[0]["status"]["conditions"][0]["status"].clone()
+        let pod = server.get(&Pod::RESOURCE, &Key::new("n", "p")).unwrap();
+        pod["status"]["conditions"][0]["status"].clone()
     };
     assert_eq!(said(&scenario.run(1, Faults::none()).unwrap().server), "False");
-    scenario.prove(0..8, said).unwrap_or_else(|failure| panic!("{failure}"));
+    proven(scenario.prove(0..8, said));
+    let make = |name: &str| {
+        (Pod::RESOURCE, json!({"metadata": {"name": name, "namespace": "n"}, "spec": {}}))
+    };
+    proven(scenario.prove_apart(&bad("pod", "/spec", make), 0..4, said));
 }
 
 #[test]
@@ -152,10 +161,6 @@ fn budgets_end_in_the_same_place() {
                 "metadata": {"name": "b", "namespace": "n"},
                 "spec": {"maxUnavailable": "25%", "selector": {"matchLabels": {"app": "web"}}},
             }),
-        ),
-        (
-            PodDisruptionBudget::RESOURCE,
-            json!({"metadata": {"name": "bad", "namespace": "n"}, "spec": {"selector": 5}}),
         ),
     ];
     for number in 0..4 {
@@ -205,5 +210,67 @@ fn budgets_end_in_the_same_place() {
         ])
     };
     assert_eq!(shape(&scenario.run(0, Faults::none()).unwrap().server), json!([2, 1, 3, 2]));
-    scenario.prove(0..12, shape).unwrap_or_else(|failure| panic!("{failure}"));
+    proven(scenario.prove(0..6, shape));
+    let make = |name: &str| {
+        let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}});
+        let body = json!({"metadata": {"name": name, "namespace": "n"}, "spec": spec});
+        (PodDisruptionBudget::RESOURCE, body)
+    };
+    proven(scenario.prove_apart(&bad("budget", "/spec/selector", make), 0..4, shape));
+}
+
+#[test]
+fn budgets_of_any_world_end_in_one_place() {
+    let controllers: [&dyn Controller; 1] = [&Budgets];
+    let world = |seed| {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let size = rng.usize(1..5);
+        let wish = match rng.u32(..3) {
+            0 => json!({"maxUnavailable": rng.u32(..3)}),
+            1 => json!({"minAvailable": rng.u32(..3)}),
+            _ => json!({"minAvailable": "50%"}),
+        };
+        let mut spec = json!({"selector": {"matchLabels": {"app": "web"}}});
+        spec.as_object_mut().unwrap().extend(wish.as_object().unwrap().clone());
+        let set = json!({"metadata": {"name": "r", "namespace": "n"}, "spec": {"replicas": size}});
+        let budget = json!({"metadata": {"name": "b", "namespace": "n"}, "spec": spec});
+        let owner = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "uid-1",
+            "controller": true,
+        }]);
+        let mut objects =
+            vec![(ReplicaSet::RESOURCE, set), (PodDisruptionBudget::RESOURCE, budget)];
+        objects.extend((0..size).map(|number| {
+            let metadata = json!({
+                "name": format!("p{number}"), "namespace": "n", "labels": {"app": "web"},
+                "ownerReferences": owner,
+            });
+            (Pod::RESOURCE, json!({"metadata": metadata}))
+        }));
+        let change = |rng: &mut fastrand::Rng| -> Action {
+            let (number, ready) = (rng.usize(..size), rng.bool());
+            Box::new(move |server: &mut Server| {
+                let truth = if ready { "True" } else { "False" };
+                server.edit(&Pod::RESOURCE, &Key::new("n", &format!("p{number}")), |pod| {
+                    pod["status"]["conditions"] = json!([{"type": "Ready", "status": truth}]);
+                });
+            })
+        };
+        Scenario {
+            controllers: &controllers,
+            defaults: |_, _| {},
+            objects,
+            script: (0..rng.usize(..6)).map(|_| change(rng)).collect(),
+            replicas: 1,
+            horizon: Duration::from_secs(60),
+        }
+    };
+    let shape = |server: &Server| {
+        let status = &server.list(&PodDisruptionBudget::RESOURCE)[0]["status"];
+        ["expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed"]
+            .map(|name| status[name].clone())
+            .into_iter()
+            .collect()
+    };
+    proven(prove_worlds(0..20, world, shape));
 }

@@ -96,7 +96,12 @@ impl Controller for Pods {
                 world.shelf::<Pod>().tagged(&Pod::on_node(&node.metadata.name))
             });
         }
-        plan.notes.append(&mut course.notes);
+        // What is told of a change is told when the change took: one that comes too late is planned
+        // again, and then told again.
+        match plan.steps.first_mut() {
+            Some(step) => step.done.append(&mut course.notes),
+            None => plan.notes.append(&mut course.notes),
+        }
         if let Some(next) = course.next {
             plan.look_at(next, now);
         }

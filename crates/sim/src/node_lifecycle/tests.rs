@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 
 use super::*;
+use crate::stand::{bad, proven};
 use crate::view::Taint;
 
 fn at(second: i64) -> Timestamp {
@@ -90,7 +91,7 @@ fn a_silent_node_is_not_known_any_more() {
         "PIDPressure Unknown NodeStatusNeverUpdated",
     ];
     assert_eq!(said(&lost).unwrap(), expected);
-    let note = lost.steps[0].done.as_ref().unwrap();
+    let note = lost.steps[0].done.first().unwrap();
     assert_eq!(note.message, "Node a status is now: NodeNotReady");
 }
 
@@ -260,14 +261,14 @@ fn nodes_are_lost_and_found_in_the_same_way() {
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |_, _| {},
-        objects: vec![
-            object("a"),
-            object("b"),
-            on("p", "a"),
-            on("q", "b"),
-            (Node::RESOURCE, json!({"metadata": {"name": "bad"}, "spec": {"taints": 7}})),
+        objects: vec![object("a"), object("b"), on("p", "a"), on("q", "b")],
+        script: vec![
+            ready("a", 1_000_000),
+            ready("b", 0),
+            serve,
+            ready("refused-node", 1_000_000),
+            ready("conflicted-node", 1_000_000),
         ],
-        script: vec![ready("a", 1_000_000), ready("b", 0), serve],
         replicas: 1,
         horizon: Duration::from_secs(1200),
     };
@@ -296,5 +297,51 @@ fn nodes_are_lost_and_found_in_the_same_way() {
     assert_eq!(calm[2], json!([false, ["\"Ready\" \"True\""]]));
     assert_eq!(calm[3][0], true, "after its time the pod is asked to go");
     assert!(calm[3][1].to_string().contains("Ready\\\" \\\"False"), "{}", calm[3]);
-    scenario.prove(0..12, shape).unwrap_or_else(|failure| panic!("{failure}"));
+    proven(scenario.prove(0..6, shape));
+    let mut wrong = bad("node", "/spec", object);
+    wrong.extend(bad("pod", "/spec", |name| on(name, "b")));
+    proven(scenario.prove_apart(&wrong, 0..3, shape));
+}
+
+#[test]
+fn nodes_of_any_world_are_lost_in_one_way() {
+    let lifecycle = NodeLifecycle::new(at(0));
+    let controllers: [&dyn Controller; 2] = [&lifecycle, &TaintEviction];
+    let world = |seed| {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let mut objects = Vec::new();
+        let mut script: Vec<Action> = Vec::new();
+        for name in ["a", "b", "c"] {
+            objects.push((Node::RESOURCE, json!({"metadata": {"name": name}, "spec": {}})));
+            let wait = [Value::Null, json!(0), json!(60)][rng.usize(..3)].clone();
+            let toleration = json!({"operator": "Exists", "tolerationSeconds": wait});
+            let spec = json!({"nodeName": name, "tolerations": [toleration]});
+            let metadata = json!({"name": format!("p-{name}"), "namespace": "n"});
+            objects.push((Pod::RESOURCE, json!({"metadata": metadata, "spec": spec})));
+            // The first goes on for ever; of the others each may fall silent.
+            let until = if name == "a" || rng.bool() { 1_000_000 } else { 0 };
+            script.push(Box::new(move |server: &mut Server| {
+                server.edit(&Node::RESOURCE, &Key::cluster(name), |node| {
+                    let heartbeat = at(until).to_string();
+                    node["status"]["conditions"] = json!([
+                        {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat},
+                    ]);
+                });
+            }));
+        }
+        let horizon = Duration::from_secs(1200);
+        let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
+        Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+    };
+    let shape = |server: &Server| {
+        let nodes = server.list(&Node::RESOURCE).into_iter().map(|node| {
+            let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+            let keys: Vec<Value> = taints.iter().map(|it| it["key"].clone()).collect();
+            json!([node["status"]["conditions"][0]["status"], keys])
+        });
+        let pods = server.list(&Pod::RESOURCE).into_iter();
+        let pods = pods.map(|pod| json!(pod["metadata"]["deletionTimestamp"].is_string()));
+        json!([nodes.collect::<Vec<_>>(), pods.collect::<Vec<_>>()])
+    };
+    proven(prove_worlds(0..16, world, shape));
 }

@@ -47,6 +47,10 @@ impl Controller for EndpointsController {
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let service = world.shelf::<Service>().get(key);
+        if world.shelf::<Service>().is_unreadable(key) {
+            // It is there, whatever it wants: what was told of it stays.
+            return Plan::default();
+        }
         let mut pods = Vec::new();
         if let Some(service) = &service {
             pods = world.shelf::<Pod>().within(key.namespace());

@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Controller, Plan, Propagation, View, Write};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::stand::{bad, proven};
 use crate::view::{EndpointSlice, Endpoints, Node};
 
 fn service(spec: &Value) -> Arc<Service> {
@@ -383,7 +384,6 @@ fn places_are_told_in_the_same_way() {
     let mut objects = vec![
         service("web", json!({"app": "web"})),
         service("leaves", json!({"app": "web"})),
-        service("bad", json!(7)),
         (Node::RESOURCE, json!({"metadata": {"name": "node"}})),
     ];
     for number in 0..4 {
@@ -429,5 +429,67 @@ fn places_are_told_in_the_same_way() {
     let places = json!(["\"p000\" true", "\"p001\" true", "\"p003\" false"]);
     assert_eq!(calm[0], json!([true, places, ["\"p000\"", "\"p001\""]]));
     assert_eq!(calm[1], json!([false, [], null]));
-    scenario.prove(0..10, shape).unwrap_or_else(|failure| panic!("{failure}"));
+    proven(scenario.prove(0..4, shape));
+    let bad = bad("service", "/spec/selector", |name| service(name, json!({"app": "web"})));
+    proven(scenario.prove_apart(&bad, 0..2, shape));
+}
+
+#[test]
+fn places_of_any_world_are_told_in_one_way() {
+    let controllers: [&dyn Controller; 2] = [&EndpointSlices, &EndpointsController];
+    let world = |seed| {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let mut objects = vec![(Node::RESOURCE, json!({"metadata": {"name": "node"}}))];
+        objects.extend(["web", "also"].map(|name| {
+            let body = json!({
+                "metadata": {"name": name, "namespace": "n"},
+                "spec": {
+                    "selector": {"app": "web"}, "ipFamilies": ["IPv4"],
+                    "clusterIP": if rng.bool() { "None" } else { "10.0.0.1" },
+                    "publishNotReadyAddresses": rng.bool(),
+                    "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}],
+                },
+            });
+            (Service::RESOURCE, body)
+        }));
+        let count = rng.usize(..4);
+        for number in 0..count {
+            let mut body = pod_text(number, true);
+            body["metadata"].as_object_mut().unwrap().remove("uid");
+            objects.push((Pod::RESOURCE, body));
+        }
+        let change = |rng: &mut fastrand::Rng| -> Action {
+            let (number, ready, goes) = (rng.usize(..4), rng.bool(), rng.u32(..5) == 0);
+            Box::new(move |server: &mut Server| {
+                let key = Key::new("n", &format!("p{number:03}"));
+                if goes {
+                    server.delete(&Pod::RESOURCE, &key, Propagation::Background);
+                }
+                let status = pod_text(number, ready)["status"].clone();
+                server.edit(&Pod::RESOURCE, &key, |pod| pod["status"] = status);
+            })
+        };
+        let script = (0..rng.usize(..6)).map(|_| change(rng)).collect();
+        let horizon = std::time::Duration::from_secs(120);
+        let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
+        Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+    };
+    let shape = |server: &Server| json!([told(server, "web"), told(server, "also")]);
+    proven(prove_worlds(0..16, world, shape));
+}
+
+#[test]
+fn what_is_told_of_a_service_that_cannot_be_read_stays() {
+    let world = World::new(EndpointsController.kinds());
+    let metadata = json!({
+        "name": "web", "namespace": "n", "uid": "e", "resourceVersion": "3",
+        "labels": {"endpoints.kubernetes.io/managed-by": "endpoint-controller"},
+    });
+    let text = json!({"metadata": metadata, "subsets": null});
+    world.shelf::<Endpoints>().set(serde_json::from_value(text).unwrap());
+    let plan = || EndpointsController.plan(&world, &Key::new("n", "web"), Timestamp::MIN);
+    assert_eq!(verbs(&plan()), ["delete"], "of a service that is gone it does not");
+    let odd = json!({"metadata": {"name": "web", "namespace": "n"}, "spec": {"selector": 7}});
+    world.find(&Service::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert!(plan().is_quiet());
 }

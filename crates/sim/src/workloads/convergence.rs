@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use fastrand::Rng;
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Plan, Propagation, Resource, View, World, Write,
 };
@@ -10,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{DaemonSets, Deployments, ReplicaSets, StatefulSets, writes};
+use crate::stand::{bad, is_bad, proven};
 use crate::view::{
     ControllerRevision, DaemonSet, Deployment, Node, PersistentVolumeClaim, Phase, Pod, ReplicaSet,
     StatefulSet,
@@ -84,6 +86,7 @@ fn shape(server: &Server) -> Value {
     let mut pods: Vec<String> = server
         .list(&Pod::RESOURCE)
         .iter()
+        .filter(|it| !is_bad(&it["metadata"]["name"]))
         .map(|it| {
             let labels = it["metadata"]["labels"]["app"].as_str().unwrap_or("-");
             let image = it["spec"]["containers"][0]["image"].as_str().unwrap_or("-");
@@ -94,6 +97,7 @@ fn shape(server: &Server) -> Value {
     let said = |resource: &Resource| -> Vec<Value> {
         let list = server.list(resource);
         list.iter()
+            .filter(|it| !is_bad(&it["metadata"]["name"]))
             .map(|it| {
                 let status = &it["status"];
                 let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -139,38 +143,6 @@ fn rolling() -> Value {
     json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
 }
 
-/// Proves that some runs with all kinds of faults, and some with a crash, end where the run without
-/// faults does. `Scenario::prove` would crash at every move, which takes minutes here.
-///
-/// Some runs have two processes that both believe they lead, which they should not for long.
-fn prove(mut scenario: Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) {
-    let expected = check(&scenario, seeds, crashes, shape);
-    scenario.replicas = 2;
-    let run = |seed: u64| scenario.run(seed, Faults::some()).unwrap_or_else(|it| panic!("{it}"));
-    for seed in 0..seeds / 2 {
-        let ending = run(seed);
-        assert_eq!(shape(&ending.server), expected, "two processes, seed {seed}");
-    }
-}
-
-fn check(scenario: &Scenario<'_>, seeds: u64, crashes: u64, shape: fn(&Server) -> Value) -> Value {
-    let run = |seed: u64, faults: Faults| {
-        let ending = scenario.run(seed, faults).unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(ending.restless.is_empty(), "seed {seed}, {faults:?}: {:#?}", ending.restless);
-        (shape(&ending.server), ending.moves)
-    };
-    let (expected, moves) = run(0, Faults::none());
-    for seed in 0..seeds {
-        assert_eq!(run(seed, Faults::some()).0, expected, "seed {seed}");
-    }
-    for crash in 0..crashes {
-        let at = crash * moves / crashes;
-        let faults = Faults { crash_at: Some(at), ..Faults::none() };
-        assert_eq!(run(crash, faults).0, expected, "seed {crash}, crash at {at}");
-    }
-    expected
-}
-
 const DEPLOYMENTS: [&dyn Controller; 3] = [&Deployments, &ReplicaSets, &Kubelet];
 
 #[test]
@@ -194,7 +166,110 @@ fn deployments_end_in_the_same_place() {
         replicas: 1,
         horizon: Duration::from_secs(3600),
     };
-    prove(scenario, 10, 10, shape);
+    proven(scenario.prove_faults(0..5, shape));
+    let deployment = |name: &str| deployment(name, 1, &rolling());
+    proven(scenario.prove_apart(&bad("web", "/spec/replicas", deployment), 0..2, shape));
+}
+
+fn deployments<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
+    Scenario {
+        controllers: &DEPLOYMENTS,
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    }
+}
+
+#[test]
+fn deployments_survive_a_crash_at_every_move() {
+    let image = edit(Deployment::RESOURCE, "a", IMAGE, json!("two"));
+    for strategy in [rolling(), json!({"type": "Recreate"})] {
+        let image = edit(Deployment::RESOURCE, "a", IMAGE, json!("two"));
+        let scenario = deployments(vec![deployment("a", 1, &strategy)], vec![image]);
+        proven(scenario.prove_crashes(1, shape));
+    }
+    let sizes =
+        [2, 0, 1].map(|size| edit(Deployment::RESOURCE, "a", "/spec/replicas", json!(size)));
+    let script = [image].into_iter().chain(sizes).collect();
+    let scenario = deployments(vec![deployment("a", 1, &rolling())], script);
+    proven(scenario.prove_crashes(2, shape));
+}
+
+/// Changes of a workload by chance: images, sizes, and pods that are removed.
+fn changes(rng: &mut Rng, resource: &Resource, sized: bool) -> Vec<Action> {
+    let change = |rng: &mut Rng| {
+        let name = ["a", "b"][rng.usize(..2)];
+        match rng.u32(..4) {
+            0 => kill_one(),
+            1 if sized => edit(resource.clone(), name, "/spec/replicas", json!(rng.u32(..3))),
+            _ => {
+                let image = ["one", "two", "three"][rng.usize(..3)];
+                edit(resource.clone(), name, IMAGE, json!(image))
+            }
+        }
+    };
+    (0..rng.usize(..5)).map(|_| change(rng)).collect()
+}
+
+#[test]
+fn deployments_of_any_world_end_in_one_place() {
+    let world = |seed| {
+        let rng = &mut Rng::with_seed(seed);
+        let objects = ["a", "b"].map(|name| {
+            let strategy = match rng.u32(..3) {
+                0 => json!({"type": "Recreate"}),
+                1 => rolling(),
+                _ => json!({
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0},
+                }),
+            };
+            let (resource, mut object) = deployment(name, rng.i64(0..3), &strategy);
+            object["spec"]["minReadySeconds"] = json!(rng.u32(..2) * 5);
+            object["spec"]["revisionHistoryLimit"] = json!(rng.u32(..3));
+            (resource, object)
+        });
+        deployments(objects.to_vec(), changes(rng, &Deployment::RESOURCE, true))
+    };
+    proven(prove_worlds(0..12, world, shape));
+}
+
+/// A quota that refuses pods is said, and no longer said when there is room again: whatever happens
+/// in between, and whoever forgot what was refused.
+#[test]
+fn refusals_are_said_as_long_as_they_last() {
+    let refuse = || -> Action {
+        Box::new(|server: &mut Server| {
+            server.refuse(|write| *write.resource() == Pod::RESOURCE && write.verb() == "create");
+        })
+    };
+    let allow: Action = Box::new(|server: &mut Server| server.refuse(|_| false));
+    let world = || vec![deployment("a", 2, &rolling())];
+    let full = deployments(world(), vec![refuse()]);
+    let reasons = |server: &Server| {
+        let sets = server.list(&ReplicaSet::RESOURCE);
+        let own = sets.iter().flat_map(|it| it["status"]["conditions"].as_array().cloned());
+        let own: Vec<Value> = own.flatten().collect();
+        json!([own, shape(server)["deployments"][0][3]])
+    };
+    for seed in 0..3 {
+        let ending = full.run(seed, Faults::some()).unwrap_or_else(|it| panic!("{it}"));
+        let said = reasons(&ending.server);
+        let failure = r#""ReplicaFailure" "True" "FailedCreate""#;
+        assert!(said[1].as_array().unwrap().contains(&json!(failure)), "seed {seed}: {said}");
+        let condition = &said[0][0];
+        assert_eq!(condition["reason"], "FailedCreate", "seed {seed}");
+        assert!(condition["message"].as_str().unwrap().ends_with("is forbidden: the test says so"));
+        assert_eq!(condition["lastUpdateTime"], Value::Null, "replica sets have none");
+        let told = ending.notes.iter().filter(|it| it.reason == "FailedCreate");
+        assert!(told.count() > 0, "seed {seed}");
+    }
+    let roomy = deployments(world(), vec![refuse(), allow]);
+    let calm = roomy.run(1, Faults::none()).unwrap_or_else(|it| panic!("{it}"));
+    assert_eq!(reasons(&calm.server)[0], json!([]), "nothing is refused any more");
+    proven(roomy.prove(1..4, shape));
 }
 
 /// A write that landed and was not heard of cannot be counted, so this holds while answers arrive.
@@ -255,10 +330,11 @@ fn one_bad_object_leaves_the_others() {
         assert_eq!(served, 2, "seed {seed}: {found}");
         let said = &found["deployments"];
         assert_eq!(said[2][2], json!([2, 2, 2, 2]), "seed {seed}: {said}");
-        // What is refused goes on being tried, and after the deadline it is told.
+        // What is refused goes on being tried, and it is said at once and after the deadline.
         let reasons = said[0][3].to_string();
         let all = said[0][2][0] == 2;
-        assert!(all || reasons.contains("ProgressDeadlineExceeded"), "seed {seed}: {said}");
+        let failed = ["ReplicaFailure", "ProgressDeadlineExceeded"];
+        assert!(all || failed.iter().all(|it| reasons.contains(it)), "seed {seed}: {said}");
     }
 }
 
@@ -291,7 +367,7 @@ fn stateful_set(name: &str, replicas: i64, policy: &str) -> (Resource, Value) {
 /// Pods and claims by name, and what the sets say.
 fn stateful_shape(server: &Server) -> Value {
     let pods = server.list(&Pod::RESOURCE);
-    let pods = pods.iter().map(|it| {
+    let pods = pods.iter().filter(|it| !is_bad(&it["metadata"]["name"])).map(|it| {
         let image = &it["spec"]["containers"][0]["image"];
         json!([it["metadata"]["name"], image, it["spec"]["hostname"], it["status"]["phase"]])
     });
@@ -301,7 +377,7 @@ fn stateful_shape(server: &Server) -> Value {
         server.get(&PersistentVolumeClaim::RESOURCE, &Key::new("n", &name)).is_some()
     };
     let sets = server.list(&StatefulSet::RESOURCE);
-    let sets = sets.iter().map(|it| {
+    let sets = sets.iter().filter(|it| !is_bad(&it["metadata"]["name"])).map(|it| {
         let mut status = it["status"].clone();
         let same = status["currentRevision"] == status["updateRevision"];
         for name in ["currentRevision", "updateRevision", "observedGeneration"] {
@@ -332,7 +408,59 @@ fn stateful_sets_end_in_the_same_place() {
         replicas: 1,
         horizon: Duration::from_secs(3600),
     };
-    prove(scenario, 10, 10, stateful_shape);
+    proven(scenario.prove_faults(0..5, stateful_shape));
+    let set = |name: &str| stateful_set(name, 1, "OrderedReady");
+    proven(scenario.prove_apart(&bad("db", "/spec/replicas", set), 0..2, stateful_shape));
+}
+
+fn stateful_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
+    Scenario {
+        controllers: &[&StatefulSets, &Kubelet],
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    }
+}
+
+#[test]
+fn stateful_sets_survive_a_crash_at_every_move() {
+    let s = StatefulSet::RESOURCE;
+    for policy in ["OrderedReady", "Parallel"] {
+        let script = vec![
+            edit(s.clone(), "a", IMAGE, json!("two")),
+            edit(s.clone(), "a", "/spec/replicas", json!(1)),
+        ];
+        let scenario = stateful_sets(vec![stateful_set("a", 2, policy)], script);
+        proven(scenario.prove_crashes(1, stateful_shape));
+    }
+}
+
+#[test]
+fn stateful_sets_of_any_world_end_in_one_place() {
+    let world = |seed| {
+        let rng = &mut Rng::with_seed(seed);
+        let objects = ["a", "b"].map(|name| {
+            let policy = ["OrderedReady", "Parallel"][rng.usize(..2)];
+            let (resource, mut object) = stateful_set(name, rng.i64(0..3), policy);
+            object["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = json!(rng.u32(..2));
+            object["spec"]["minReadySeconds"] = json!(rng.u32(..2) * 2);
+            (resource, object)
+        });
+        stateful_sets(objects.to_vec(), changes(rng, &StatefulSet::RESOURCE, true))
+    };
+    // With a partition old pods are made again from the revision before, and which one that was
+    // depends on how far an earlier change had come.
+    let shape = |server: &Server| {
+        let whole = stateful_shape(server);
+        let pods = whole["pods"].as_array().unwrap().iter();
+        let pods: Vec<Value> = pods.map(|it| json!([it[0], it[2], it[3]])).collect();
+        let ready = whole["sets"].as_array().unwrap().iter();
+        let ready: Vec<Value> = ready.map(|it| it[1]["readyReplicas"].clone()).collect();
+        json!([pods, whole["claimed"], ready])
+    };
+    proven(prove_worlds(0..12, world, shape));
 }
 
 /// In order, a pod comes after those before it; with all answers heard, none is ever missing below
@@ -405,7 +533,7 @@ fn node(name: &str) -> (Resource, Value) {
 /// Which image runs for whom and on which node, and what the sets say.
 fn daemon_shape(server: &Server) -> Value {
     let pods = server.list(&Pod::RESOURCE);
-    let pods = pods.iter().map(|it| {
+    let pods = pods.iter().filter(|it| !is_bad(&it["metadata"]["name"])).map(|it| {
         let terms = &it["spec"]["affinity"]["nodeAffinity"]
             ["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
         let node = &terms[0]["matchFields"][0]["values"][0];
@@ -415,7 +543,7 @@ fn daemon_shape(server: &Server) -> Value {
     let mut pods: Vec<String> = pods.collect();
     pods.sort();
     let sets = server.list(&DaemonSet::RESOURCE);
-    let sets = sets.iter().map(|it| {
+    let sets = sets.iter().filter(|it| !is_bad(&it["metadata"]["name"])).map(|it| {
         let mut status = it["status"].clone();
         status.as_object_mut().unwrap().remove("observedGeneration");
         json!([it["metadata"]["name"], status])
@@ -461,5 +589,52 @@ fn daemon_sets_end_in_the_same_place() {
     assert_eq!(daemon_shape(&ending.server)["pods"], json!(expected));
     let revisions = ending.server.list(&ControllerRevision::RESOURCE);
     assert!(revisions.len() <= 4, "one former template of each is kept, not {}", revisions.len());
-    prove(scenario, 10, 10, daemon_shape);
+    proven(scenario.prove_faults(0..5, daemon_shape));
+    let mut wrong = bad("agent", "/spec/revisionHistoryLimit", |name| daemon_set(name, 0));
+    // A node that cannot be read has no room for anybody, and nobody leaves for its sake.
+    wrong.extend(bad("node", "/spec", node).pop());
+    proven(scenario.prove_apart(&wrong, 0..2, daemon_shape));
+}
+
+fn daemon_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
+    Scenario {
+        controllers: &[&DaemonSets, &Kubelet],
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    }
+}
+
+#[test]
+fn daemon_sets_survive_a_crash_at_every_move() {
+    for surge in [0, 1] {
+        let image = edit(DaemonSet::RESOURCE, "a", IMAGE, json!("two"));
+        let objects = vec![node("n1"), node("n2"), daemon_set("a", surge)];
+        proven(daemon_sets(objects, vec![image, kill_one()]).prove_crashes(1, daemon_shape));
+    }
+}
+
+#[test]
+fn daemon_sets_of_any_world_end_in_one_place() {
+    let world = |seed| {
+        let rng = &mut Rng::with_seed(seed);
+        let mut objects: Vec<_> =
+            ["n1", "n2", "n3"][..rng.usize(1..=3)].iter().map(|it| node(it)).collect();
+        for (_, node) in &mut objects {
+            if rng.u32(..4) == 0 {
+                node["spec"]["taints"] = json!([{"key": "k", "effect": "NoSchedule"}]);
+            }
+        }
+        objects.extend(["a", "b"].map(|name| {
+            let (resource, mut object) = daemon_set(name, rng.i64(0..2));
+            if rng.bool() {
+                object["spec"]["template"]["spec"]["nodeSelector"] = json!({"on": "yes"});
+            }
+            (resource, object)
+        }));
+        daemon_sets(objects, changes(rng, &DaemonSet::RESOURCE, false))
+    };
+    proven(prove_worlds(0..12, world, daemon_shape));
 }

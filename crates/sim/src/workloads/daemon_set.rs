@@ -3,7 +3,7 @@
 //! Pods are made for a node and given to it by the scheduler. What a node should have is looked at
 //! first ([`nodes`]); when that is so, pods of former templates are replaced ([`update`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +87,8 @@ struct Seen {
     set: Arc<DaemonSet>,
     pods: Claim<Pod>,
     nodes: Vec<Arc<Node>>,
+    /// Nodes that are there and cannot be read.
+    hidden: BTreeSet<String>,
     revisions: Revisions,
     /// What of the template decides where pods are; nothing when it cannot be read.
     spec: Option<PodSpec>,
@@ -123,8 +125,16 @@ fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
     let taken = key.beside(&revisions::name(meta, &hash));
     let name_taken = world.shelf::<ControllerRevision>().get(&taken).is_some();
     let nodes = world.shelf::<Node>().all();
+    let hidden = hidden(world, &pods.mine);
     let spec = pods::spec(&set.spec.template);
-    Some(Seen { now, set, pods, nodes, revisions, spec, hash, name_taken })
+    Some(Seen { now, set, pods, nodes, hidden, revisions, spec, hash, name_taken })
+}
+
+/// Those nodes of pods that are there and cannot be read.
+fn hidden(world: &World, pods: &[Arc<Pod>]) -> BTreeSet<String> {
+    let nodes = world.shelf::<Node>();
+    let names = pods::by_node(pods).into_keys();
+    names.filter(|name| nodes.is_unreadable(&Key::cluster(name))).map(str::to_owned).collect()
 }
 
 /// What is to be done about pods.

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use gantry_reconcile::world::Refused;
 use gantry_reconcile::{Change, Controller, Held, Key, Kind, Plan, Reference, Uid, View, World};
 use jiff::Timestamp;
 
@@ -91,6 +92,8 @@ struct Seen {
     hash: String,
     /// Whether a set is there already under the name the next one would have.
     name_taken: bool,
+    /// What the server said no to when the last plan was carried out.
+    refused: Vec<Refused>,
 }
 
 fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
@@ -110,7 +113,8 @@ fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
         StrategyKind::RollingUpdate => Vec::new(),
         StrategyKind::Recreate => busy(world, &claim.mine),
     };
-    Some(Seen { now, deployment, claim, busy, hash, name_taken })
+    let refused = world.refused(Deployments.name(), key);
+    Some(Seen { now, deployment, claim, busy, hash, name_taken, refused })
 }
 
 fn busy(world: &World, sets: &[Arc<ReplicaSet>]) -> Vec<Uid> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gantry_reconcile::world::Refused;
 use gantry_reconcile::{Change, Controller, Key, Kind, Plan, Reference, Step, View, World};
 use jiff::Timestamp;
 
@@ -70,6 +71,8 @@ struct Seen {
     /// How many pods of this set and of the others of its owner each node has.
     crowds: BTreeMap<String, usize>,
     births: Births,
+    /// What the server said no to when the last plan was carried out.
+    refused: Vec<Refused>,
 }
 
 impl Seen {
@@ -77,6 +80,16 @@ impl Seen {
     fn missing(&self) -> i64 {
         let count = i64::try_from(self.claim.mine.len()).unwrap_or(i64::MAX);
         self.set.spec.replicas.saturating_sub(count)
+    }
+
+    /// Why pods that are missing are not made, or those that are too many not removed.
+    fn refusal(&self) -> Option<&Refused> {
+        let verb = match self.missing().cmp(&0) {
+            Ordering::Equal => return None,
+            Ordering::Greater => "create",
+            Ordering::Less => "delete",
+        };
+        self.refused.iter().find(|it| it.verb == verb && it.resource == Pod::RESOURCE)
     }
 }
 
@@ -95,7 +108,9 @@ fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
         set.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
     };
     let claim = Claim::of::<ReplicaSet>(&set.metadata, means, owned, orphans);
-    let mut seen = Seen { now, set, claim, crowds: BTreeMap::new(), births: Births::default() };
+    let refused = world.refused(ReplicaSets.name(), key);
+    let births = Births::default();
+    let mut seen = Seen { now, set, claim, crowds: BTreeMap::new(), births, refused };
     let missing = seen.missing();
     if missing > 0 {
         let count = usize::try_from(missing).unwrap_or(MOST).min(MOST);
@@ -140,7 +155,8 @@ fn plan(seen: &Seen) -> Plan {
         Ordering::Equal => {}
         Ordering::Less => remove(seen, &mut plan),
         Ordering::Greater => {
-            let settling = seen.births.settle_at(seen.now);
+            // After a refusal nothing is under way, and the reason is not kept waiting.
+            let settling = seen.births.settle_at(seen.now).filter(|_| seen.refusal().is_none());
             if outdated && let Some(when) = settling {
                 plan.look_at(when, seen.now);
             }

@@ -156,5 +156,7 @@ pub(super) fn write(job: &Job, status: &JobStatus, note: Option<Note>) -> Option
         fence: job.metadata.fence(),
         body,
     };
-    Some(Step { write, done: note, refused: None })
+    let mut step = Step::new(write);
+    step.done.extend(note);
+    Some(step)
 }

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Propagation, Resource};
 
 use super::*;
 use crate::batch::pretend::{Kubelet, defaults, job};
+use crate::stand::{bad, proven};
 use crate::view::Phase;
 
 type Exit = fn(&Pod) -> Option<i64>;
@@ -230,7 +231,7 @@ fn the_clock_starts_again_after_a_rest() {
         "lastProbeTime": "2026-01-01T01:00:00Z", "lastTransitionTime": "2026-01-01T01:00:00Z",
     }]);
     assert_eq!(status["conditions"], expected);
-    let notes = plan.steps.iter().filter_map(|step| step.done.as_ref());
+    let notes = plan.steps.iter().flat_map(|step| &step.done);
     let said: Vec<&str> = notes.map(|note| &*note.reason).collect();
     assert_eq!(said, ["SuccessfulCreate", "Resumed"]);
 }
@@ -277,7 +278,60 @@ fn jobs_end_in_the_same_place() {
         said.retain(|it| !it.as_str().unwrap().starts_with("Suspended"));
         all
     };
-    scenario.prove(0..16, shape).unwrap_or_else(|failure| panic!("{failure}"));
+    proven(scenario.prove_faults(0..8, shape));
+}
+
+#[test]
+fn jobs_survive_a_crash_at_every_move() {
+    let one_fails: Exit = |pod| Some(i64::from(number(pod) == 1 && pods::failures(pod).0 == 0));
+    let kubelet = Kubelet { exit: one_fails };
+    let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
+    let indexed = json!({
+        "completions": 2, "parallelism": 2, "completionMode": "Indexed",
+        "backoffLimitPerIndex": 1, "backoffLimit": i32::MAX,
+    });
+    let plain = json!({"completions": 2, "parallelism": 1});
+    for (spec, ended) in [(indexed, 2), (plain, 2)] {
+        let scenario = scenario(&controllers, vec![job("j", spec)], vec![]);
+        let calm = scenario.run(1, Faults::none()).unwrap();
+        assert_eq!(end(&calm.server, "j")["counters"][3], ended);
+        proven(scenario.prove_crashes(1, |server| end(server, "j")));
+    }
+}
+
+/// Jobs of any size whose pods end well, or not, by their number.
+#[test]
+fn jobs_of_any_world_end_in_one_place() {
+    let exit: Exit = |pod| Some(i64::from(pod.metadata.annotations.contains_key("fail")));
+    let kubelet = Kubelet { exit };
+    let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
+    let world = |seed| {
+        let rng = &mut fastrand::Rng::with_seed(seed);
+        let objects = ["j", "k"].map(|name| {
+            let completions = rng.u32(1..4);
+            let mut spec = json!({
+                "completions": completions, "parallelism": rng.u32(1..4),
+                "backoffLimit": rng.u32(..2),
+            });
+            if rng.bool() {
+                spec["completionMode"] = json!("Indexed");
+            }
+            let (resource, mut object) = job(name, spec);
+            if rng.u32(..3) == 0 {
+                object["spec"]["template"]["metadata"] = json!({"annotations": {"fail": "yes"}});
+            }
+            (resource, object)
+        });
+        let parallelism = rng.u32(1..4);
+        let script = (0..rng.usize(..3)).map(|_| edit("/spec/parallelism", json!(parallelism)));
+        scenario(&controllers, objects.to_vec(), script.collect())
+    };
+    // How many had begun when the first failed is a matter of time.
+    let shape = |server: &Server| {
+        let ends = ["j", "k"].map(|name| end(server, name));
+        json!(ends.map(|it| json!([it["counters"][3], it["said"], it["uncounted"], it["waits"]])))
+    };
+    proven(prove_worlds(0..16, world, shape));
 }
 
 /// Every pod is made once and counted once: as many are left as have ended well.
@@ -318,8 +372,8 @@ fn removed_jobs_leave_no_pod_behind() {
             let owned = pods.iter().filter(|it| it["metadata"]["ownerReferences"][0].is_object());
             json!([end(server, "j"), held, owned.count()])
         };
-        let proven = scenario.prove(0..8, shape);
-        proven.unwrap_or_else(|failure| panic!("{propagation:?}: {failure}"));
+        let proof = scenario.prove(0..4, shape);
+        proof.unwrap_or_else(|failure| panic!("{propagation:?}: {failure}"));
     }
 }
 
@@ -327,20 +381,13 @@ fn removed_jobs_leave_no_pod_behind() {
 fn one_bad_job_leaves_the_others_alone() {
     let kubelet = Kubelet { exit: WELL };
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
-    let mut unreadable = job("unreadable", json!({"completions": 1}));
-    unreadable.1["spec"]["completions"] = json!("many");
-    let mut forbidden = job("forbidden", json!({"completions": 1}));
-    forbidden.1["spec"]["template"]["spec"]["forbidden"] = json!(true);
     let odd = job("odd", json!({"completions": 1, "completionMode": "Sometimes"}));
-    let objects = vec![unreadable, forbidden, odd, job("j", json!({"completions": 2}))];
-    let refuse: Action = Box::new(|server: &mut Server| {
-        server.refuse(|write| match write {
-            Write::Create { body, .. } => body["spec"]["forbidden"] == true,
-            _ => false,
-        });
-    });
-    let mut scenario = scenario(&controllers, objects, vec![refuse]);
+    let objects = vec![odd, job("j", json!({"completions": 2}))];
+    let mut scenario = scenario(&controllers, objects, vec![]);
     scenario.horizon = Duration::from_secs(60);
+    let shape = |server: &Server| end(server, "j");
+    let bad = bad("job", "/spec/parallelism", |name| job(name, json!({"completions": 1})));
+    proven(scenario.prove_apart(&bad, 0..4, shape));
     let ending = scenario.run(3, Faults::some()).unwrap();
     assert_eq!(end(&ending.server, "j"), ended([2, 0], [None, None], &COMPLETE));
 }
@@ -443,7 +490,7 @@ fn numbered_pods_know_their_number() {
     let variable =
         json!([{"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}}]);
     assert_eq!(body["spec"]["containers"][0]["env"], variable);
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(
         (&*note.reason, note.message.as_str()),
         ("SuccessfulCreate", &*format!("Created pod: {name}"))
@@ -552,4 +599,17 @@ fn restarts_count_where_containers_start_again() {
         let said = status_of(&plan).unwrap()["conditions"][0]["reason"].clone();
         assert_eq!(said == "BackoffLimitExceeded", fails, "{restarts}");
     }
+}
+
+#[test]
+fn pods_of_a_job_that_cannot_be_read_still_wait_for_it() {
+    let world = World::new(TrackedPods.kinds());
+    let (_, mut odd) = job("j", json!({"parallelism": "many"}));
+    odd["metadata"]["uid"] = json!("j");
+    let pod = pod_of(&odd, "p", "Succeeded", &json!({}));
+    world.shelf::<Pod>().set(Pod::clone(&pod));
+    let plan = || TrackedPods.plan(&world, &pod.metadata.key(), Timestamp::MIN);
+    assert_eq!(plan().steps.len(), 1, "those of a job that is gone do not");
+    world.find(&Job::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert!(plan().is_quiet());
 }

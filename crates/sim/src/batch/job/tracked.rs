@@ -22,7 +22,7 @@ impl Controller for TrackedPods {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Job>(), Kind::of::<Pod>()]
+        vec![Kind::of::<Pod>(), Kind::of::<Job>()]
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -49,9 +49,13 @@ impl Controller for TrackedPods {
                 !jobs.iter().any(|job| job.finished().is_none() && super::selects(job, &pod))
             }
             Some(_) => owner(&pod).is_some_and(|owner| {
-                let job = world.shelf::<Job>().get(&key.beside(&owner.name));
-                job.filter(|job| job.metadata.uid == owner.uid)
-                    .is_none_or(|job| job.finished().is_some() && !job.is_managed_elsewhere())
+                let (jobs, key) = (world.shelf::<Job>(), key.beside(&owner.name));
+                let job = jobs.get(&key).filter(|job| job.metadata.uid == owner.uid);
+                // A job that cannot be read is not gone, and counts its pods when it can be.
+                match job {
+                    Some(job) => job.finished().is_some() && !job.is_managed_elsewhere(),
+                    None => !jobs.is_unreadable(&key),
+                }
             }),
         };
         if is_left {

@@ -87,7 +87,9 @@ pub(super) fn moves<'a>(
         }
     }
     // Pods for nodes that are no more are never given to one, and nobody else removes them.
-    let known = |name: &str| seen.nodes.iter().any(|it| it.metadata.name == name);
+    let known = |name: &str| {
+        seen.nodes.iter().any(|it| it.metadata.name == name) || seen.hidden.contains(name)
+    };
     for (_, pods) in by_node.iter().filter(|(name, _)| !known(name)) {
         let waiting = |it: &&&Arc<Pod>| it.spec.node_name.is_empty() && !it.metadata.is_going();
         moves.remove.extend(pods.iter().filter(waiting));

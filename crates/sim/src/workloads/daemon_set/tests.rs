@@ -263,7 +263,7 @@ fn a_pod_is_made_for_its_node() {
         ]
     );
     assert_eq!(tolerations[0].get("tolerationSeconds"), None, "for ever");
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(
         (note.reason.as_ref(), note.message.clone()),
         ("SuccessfulCreate", format!("Created pod: {name}"))
@@ -482,4 +482,25 @@ proptest! {
         prop_assert!(doubled_by_us <= surge, "{:?}", steps);
         prop_assert!(lost == 0 || (surge == 0 && lost + without <= 1), "{:?}", steps);
     }
+}
+
+#[test]
+fn pods_for_a_node_that_cannot_be_read_stay() {
+    let term =
+        json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["odd"]}]});
+    let terms = json!({"nodeSelectorTerms": [term]});
+    let affinity =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    let waiting = with(pod("odd", "new"), "/spec", json!({"affinity": affinity}));
+    let world = world(&set(), &[], &[waiting]);
+    let goes = |it: &&Step| *it.write.resource() == Pod::RESOURCE && it.write.verb() == "delete";
+    let deletes = |plan: &Plan| plan.steps.iter().filter(goes).count();
+    assert_eq!(
+        deletes(&DaemonSets.plan(&world, &key(), now())),
+        1,
+        "it is not for a node that is gone"
+    );
+    let odd = json!({"metadata": {"name": "odd"}, "spec": {"taints": 7}});
+    world.find(&Node::RESOURCE).unwrap().saw(&odd.to_string()).unwrap_err();
+    assert_eq!(deletes(&DaemonSets.plan(&world, &key(), now())), 0);
 }

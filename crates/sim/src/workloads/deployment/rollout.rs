@@ -1,11 +1,12 @@
 //! The way from pods of old templates to pods of the new one.
 
-use gantry_reconcile::Plan;
+use gantry_reconcile::world::Refused;
+use gantry_reconcile::{Plan, View};
 
 use super::sets::{Set, Sets};
 use super::status::Report;
-use super::{Seen, history, hold};
-use crate::view::{Deployment, StrategyKind};
+use super::{Seen, history, hold, sets};
+use crate::view::{Deployment, ReplicaSet, StrategyKind};
 
 /// Decides the next step of a rollout.
 pub(super) fn step(seen: &Seen, sets: &mut Sets<'_>, report: &mut Report<'_>, plan: &mut Plan) {
@@ -96,4 +97,9 @@ fn make_new(seen: &Seen, sets: &Sets<'_>, size: i64, report: &mut Report<'_>, pl
     }
     let annotations = history::first_annotations(&seen.deployment, sets);
     sets.make(&seen.hash, size, &annotations, plan);
+    let name = sets::name(&seen.deployment, &seen.hash);
+    let create = |it: &&Refused| {
+        it.verb == "create" && it.resource == ReplicaSet::RESOURCE && it.key.name() == name
+    };
+    report.await_set(&name, seen.refused.iter().find(create).map(|it| &it.refusal));
 }

@@ -1,6 +1,6 @@
 //! What a deployment says about itself.
 
-use gantry_reconcile::Plan;
+use gantry_reconcile::{Plan, Refusal};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -33,6 +33,9 @@ pub(super) struct Report<'a> {
     status: DeploymentStatus,
     /// The number of the present template, if the deployment does not have it yet.
     revision: Option<String>,
+    /// Whether the present set is only being made. Until it is there nothing is said, except that the
+    /// server said no.
+    awaits_set: bool,
 }
 
 impl<'a> Report<'a> {
@@ -62,6 +65,7 @@ impl<'a> Report<'a> {
             failure: new.and_then(failed).or_else(|| views().find_map(failed)),
             status,
             revision: None,
+            awaits_set: false,
         };
         report.note_pause();
         // While the set's number changes, the deployment keeps the one it has.
@@ -89,6 +93,16 @@ impl<'a> Report<'a> {
     pub(super) fn count_collision(&mut self) {
         let count = self.status.collision_count.unwrap_or_default();
         self.status.collision_count = Some(count + 1);
+    }
+
+    /// Notes that the present set is being made, and why that did not succeed before.
+    pub(super) fn await_set(&mut self, name: &str, refusal: Option<&Refusal>) {
+        self.awaits_set = true;
+        self.status = self.deployment.status.clone();
+        if let Some(refusal) = refusal.filter(|_| self.has_deadline()) {
+            let message = format!("Failed to create new replica set {name:?}: {refusal}");
+            self.set(PROGRESSING, Truth::False, "ReplicaSetCreateError", message);
+        }
     }
 
     /// Pausing and going on are no lack of progress.
@@ -135,6 +149,9 @@ impl<'a> Report<'a> {
 
     /// Tells how the rollout goes.
     pub(super) fn judge(&mut self, plan: &mut Plan) {
+        if self.awaits_set {
+            return;
+        }
         match self.deadline() {
             None => conditions::remove(&mut self.status.conditions, PROGRESSING),
             Some(deadline) => self.judge_progress(deadline, plan),

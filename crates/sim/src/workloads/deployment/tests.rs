@@ -179,7 +179,7 @@ fn a_new_template_gets_a_set() {
         })
     );
     assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "web");
-    let done = plan.steps[0].done.as_ref().unwrap();
+    let done = plan.steps[0].done.first().unwrap();
     assert_eq!(done.reason, "ScalingReplicaSet");
     assert_eq!(done.message, format!("Scaled up replica set {name} from 0 to 1"));
     let refused = plan.steps[0].refused.as_ref().unwrap();
@@ -237,7 +237,7 @@ fn rollouts_go_step_by_step() {
         assert_eq!(sizes(&planned(&deployment(4), &sets)), expected, "{why}");
     }
     let plan = planned(&deployment(4), &[old(1, 1), new(4, 4)]);
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(note.message, "Scaled down replica set web-old from 1 to 0");
 }
 
@@ -553,4 +553,55 @@ proptest! {
         }
         prop_assert!(false, "never done: {:?}", sets);
     }
+}
+
+#[test]
+fn a_set_that_is_refused_is_said_and_tried_again() {
+    let fresh = {
+        let mut it = deployment(2);
+        it["status"] = json!({});
+        it
+    };
+    let plan = planned(&fresh, &[]);
+    assert_eq!(
+        (sizes(&plan), status(&plan)),
+        (vec!["new 2".to_owned()], None),
+        "nothing is said yet"
+    );
+    let name = plan.steps[0].write.key().name().to_owned();
+    let refusal = gantry_reconcile::Refusal {
+        code: 403,
+        reason: "Forbidden".to_owned(),
+        message: "replicasets are full".to_owned(),
+    };
+    let refused = |name: &str| Refused {
+        verb: "create",
+        resource: ReplicaSet::RESOURCE,
+        key: Key::new("n", name),
+        refusal: refusal.clone(),
+    };
+    let planned = |deployment: &Value, name: &str| {
+        let world = world(deployment, &[]);
+        world.remember("deployment", &Key::new("n", "web"), vec![refused(name)]);
+        Deployments.plan(&world, &Key::new("n", "web"), now())
+    };
+    let plan = planned(&fresh, &name);
+    assert_eq!(sizes(&plan), ["new 2"], "it is tried again");
+    let said = &status(&plan).unwrap()["status"];
+    let message = format!("Failed to create new replica set \"{name}\": replicasets are full");
+    assert_eq!(
+        said["conditions"],
+        json!([{
+            "type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError",
+            "message": message, "lastUpdateTime": NOW, "lastTransitionTime": NOW,
+        }])
+    );
+    assert_eq!(said["observedGeneration"], Value::Null, "nothing else is said");
+    let mut known = fresh.clone();
+    known["status"]["conditions"] = said["conditions"].clone();
+    assert_eq!(status(&planned(&known, &name)), None, "and this once");
+    assert_eq!(status(&planned(&fresh, "web-other")), None, "another set is another matter");
+    let mut patient = fresh;
+    patient["spec"]["progressDeadlineSeconds"] = Value::Null;
+    assert_eq!(status(&planned(&patient, &name)), None, "whoever has no deadline is not told");
 }

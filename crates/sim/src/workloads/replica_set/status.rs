@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Seen;
-use crate::view::{ReplicaSet, ReplicaSetStatus};
+use crate::view::{Condition, ReplicaSet, ReplicaSetStatus, Truth};
 use crate::workloads::conditions;
 use crate::workloads::writes::{self, count as left_out};
 
@@ -27,8 +27,18 @@ pub(super) fn count(seen: &Seen) -> Counted {
         conditions: set.status.conditions.clone(),
         ..ReplicaSetStatus::default()
     };
+    // It stays until all is well: after a restart nobody knows what was refused before it.
     if seen.missing() == 0 {
         conditions::remove(&mut status.conditions, FAILURE);
+    } else if let Some(refused) = seen.refusal()
+        && conditions::find(&status.conditions, FAILURE).is_none()
+    {
+        let reason = if seen.missing() > 0 { "FailedCreate" } else { "FailedDelete" };
+        let message = refused.refusal.message.clone();
+        let found = conditions::found(FAILURE, Truth::True, reason, message, seen.now);
+        // Replica sets do not say when a condition was last looked at.
+        let found = Condition { last_update_time: None, ..found };
+        conditions::set(&mut status.conditions, found);
     }
     let mut next_available: Option<Timestamp> = None;
     let labels = set.spec.template["metadata"]["labels"].as_object();

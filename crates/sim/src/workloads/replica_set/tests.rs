@@ -103,7 +103,7 @@ fn pods_that_are_missing_are_made_from_the_template() {
             "controller": true, "blockOwnerDeletion": true,
         }])
     );
-    let done = plan.steps[0].done.as_ref().unwrap();
+    let done = plan.steps[0].done.first().unwrap();
     assert_eq!(
         (done.reason.as_ref(), done.message.clone()),
         ("SuccessfulCreate", format!("Created pod: {name}"))
@@ -289,7 +289,7 @@ fn those_that_matter_least_go_first() {
             let plan = planned(&world(&set(2), &pods));
             let name = first["metadata"]["name"].as_str().unwrap();
             assert_eq!(short(&plan)[0], format!("delete {name}"), "{why}");
-            let done = plan.steps[0].done.as_ref().unwrap();
+            let done = plan.steps[0].done.first().unwrap();
             assert_eq!(done.message, format!("Deleted pod: {name}"));
         }
     }
@@ -379,4 +379,97 @@ proptest! {
         });
         prop_assert!(!(good_gone && bad_left && count("delete") > 0));
     }
+}
+
+fn refused(verb: &'static str, message: &str) -> Refused {
+    let refusal = gantry_reconcile::Refusal {
+        code: 403,
+        reason: "Forbidden".to_owned(),
+        message: message.to_owned(),
+    };
+    Refused { verb, resource: Pod::RESOURCE, key: Key::new("n", "web-x"), refusal }
+}
+
+#[test]
+fn refusals_are_said_until_all_is_well() {
+    let failure = |reason: &str, message: &str| {
+        json!([{
+            "type": "ReplicaFailure", "status": "True", "lastTransitionTime": NOW,
+            "reason": reason, "message": message,
+        }])
+    };
+    let counted = |set: Value, replicas: i64, conditions: Value| {
+        let mut set = set;
+        set["status"] = json!({
+            "replicas": replicas, "fullyLabeledReplicas": replicas, "readyReplicas": replicas,
+            "availableReplicas": replicas, "observedGeneration": 2, "conditions": conditions,
+        });
+        set
+    };
+    let said = counted(set(2), 1, failure("FailedCreate", "full"));
+    let well = counted(set(1), 1, failure("FailedCreate", "full"));
+    let (full, kept) = (refused("create", "full"), refused("delete", "kept"));
+    let table = [
+        ("nothing was refused", counted(set(2), 1, json!([])), 1, vec![], None, "create"),
+        (
+            "pods are",
+            counted(set(2), 1, json!([])),
+            1,
+            vec![full.clone()],
+            Some(failure("FailedCreate", "full")),
+            "status",
+        ),
+        (
+            "it is said once, and tried again",
+            said.clone(),
+            1,
+            vec![refused("create", "fuller")],
+            None,
+            "create",
+        ),
+        ("who forgot tries again", said, 1, vec![], None, "create"),
+        ("there is room again", well, 1, vec![], Some(Value::Null), "status"),
+        (
+            "pods stay",
+            counted(set(1), 2, json!([])),
+            2,
+            vec![kept],
+            Some(failure("FailedDelete", "kept")),
+            "delete",
+        ),
+        (
+            "it was about something else",
+            counted(set(1), 2, json!([])),
+            2,
+            vec![full],
+            None,
+            "delete",
+        ),
+    ];
+    for (why, set, pods, refusals, conditions, first) in table {
+        let pods: Vec<Value> = ["a", "b"][..pods].iter().map(|it| pod(it)).collect();
+        let world = world(&set, &pods);
+        world.remember("replicaset", &Key::new("n", "web"), refusals);
+        let plan = planned(&world);
+        let written = plan.steps.iter().find_map(|step| match &step.write {
+            Write::Merge { body, .. } => Some(body["status"]["conditions"].clone()),
+            Write::Create { .. }
+            | Write::Delete { .. }
+            | Write::Apply { .. }
+            | Write::Bind { .. } => None,
+        });
+        assert_eq!(written, conditions, "{why}");
+        assert!(short(&plan)[0].starts_with(first), "{why}: {:?}", short(&plan));
+    }
+}
+
+#[test]
+fn a_refusal_is_said_while_other_pods_are_new() {
+    let first = planned(&world(&set(3), &[]));
+    let name = short(&first)[0].strip_prefix("create ").unwrap().to_owned();
+    let young = with(pod(&name), "/metadata/creationTimestamp", json!(NOW));
+    let world = world(&set(3), &[young]);
+    assert!(short(&planned(&world))[0].starts_with("create"), "more may be under way");
+    world.remember("replicaset", &Key::new("n", "web"), vec![refused("create", "full")]);
+    assert!(short(&planned(&world))[0].contains("FailedCreate"));
 }

@@ -167,7 +167,7 @@ fn a_pod_is_made_with_a_name_of_its_own() {
         (&body["spec"]["hostname"], &body["spec"]["subdomain"]),
         (&json!("db-5"), &json!("dbs"))
     );
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(note.reason, "SuccessfulCreate");
     assert_eq!(note.message, "create Pod db-5 in StatefulSet db successful");
     let note = plan.steps[0].refused.as_ref().unwrap();
@@ -365,7 +365,7 @@ fn volumes_are_claimed_before_the_pod_is_made() {
     let Write::Create { body, .. } = &plan.steps[0].write else { panic!("{plan:?}") };
     assert_eq!(body["metadata"]["labels"], json!({"x": "y", "app": "a"}));
     assert_eq!((body.get("status"), body["metadata"].get("ownerReferences")), (None, None));
-    let note = plan.steps[0].done.as_ref().unwrap();
+    let note = plan.steps[0].done.first().unwrap();
     assert_eq!(note.message, "create Claim data-db-0 Pod db-0 in StatefulSet db success");
     let world = world(&claiming, &[]);
     let claim = |owners: Value| {
