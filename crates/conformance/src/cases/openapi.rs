@@ -15,9 +15,7 @@ pub(super) const CASES: &[Case] = &[
 async fn not_acceptable(talk: &mut Conversation) -> Outcome {
     let refused = talk.ask(Ask::get("/openapi/v2").accept("text/html")).await?.expect(406)?;
     same("nothing is said", &"", &refused.text())?;
-    holds("it varies by both", refused.header("vary") == ["Accept-Encoding", "Accept"])?;
-    talk.get("/openapi/v2/").await?.expect(404)?;
-    Ok(())
+    holds("it varies by both", refused.header("vary") == ["Accept-Encoding", "Accept"])
 }
 
 /// Who has a document is told that it has not changed.
