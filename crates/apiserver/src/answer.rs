@@ -94,6 +94,16 @@ pub fn with_body(status: StatusCode, content_type: &'static str, body: Body) -> 
     response
 }
 
+/// The answer to a client that has the document already.
+#[must_use]
+pub(crate) fn not_modified() -> Response<Body> {
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    let control = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().insert(CACHE_CONTROL, control);
+    response
+}
+
 /// Plain text, for what is no API.
 pub fn text(status: StatusCode, words: impl Into<Bytes>) -> Response<Body> {
     bytes(status, "text/plain; charset=utf-8", words.into())

@@ -208,7 +208,7 @@ impl Api {
             Route::Resource(target) => target,
             other => {
                 self.permit(&caller, &access::of_path(&parts.method, &path))?;
-                return documents::answer(self, &other, &parts, style);
+                return documents::answer(self, &other, &parts, style).await;
             }
         };
         self.permit(&caller, &access::of_target(&parts.method, &target, &query))?;

@@ -15,7 +15,7 @@ use crate::status::Refusal;
 use crate::{discovery, openapi, tokens};
 
 /// Answers a request for a document.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     api: &Api,
     route: &Route,
     parts: &Parts,
@@ -47,8 +47,9 @@ pub(crate) fn answer(
             negotiate::only(&parts.headers, kind)?;
             Ok(tokens::published(kind, &api.0.settings.identity.key().public_set()))
         }
+        Route::OpenapiV2 => openapi::swagger(api, &parts.headers).await,
         Route::OpenapiIndex => Ok(openapi::index(api)),
-        Route::Openapi(path) => openapi::document(api, path, &query),
+        Route::Openapi(path) => openapi::document(api, path, &query, &parts.headers),
         Route::CoreVersions => {
             let legacy = discovery::core_versions(api.address());
             discovered(api, parts, style, true, &legacy)
@@ -72,9 +73,7 @@ pub(crate) fn answer(
                 None => Err(Refusal::unknown_resource()),
             }
         }
-        // Clients that find no second version take the third. What is lost is kubectl's own check of
-        // kinds that cannot be patched: reviews need `--validate=false`.
-        Route::OpenapiV2 | Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
+        Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
     }
 }
 
@@ -142,10 +141,19 @@ fn architecture() -> &'static str {
 
 /// The paths that lead somewhere.
 fn index(api: &Api) -> Value {
-    let mut paths: Vec<String> =
-        ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut paths: Vec<String> = [
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for group in api.registry().groups.iter().filter(|group| !group.name.is_empty()) {
         paths.push(format!("/apis/{}", group.name));
         for version in &group.versions {

@@ -157,6 +157,27 @@ pub(crate) fn only(headers: &HeaderMap, media: &str) -> Result<(), Refusal> {
     Err(Refusal::not_routable(&format!("{AVAILABLE}{media}")))
 }
 
+/// The form of the one document of OpenAPI v2: its media type, or nothing if it has none that is
+/// asked for. The binary form has two names, of which the older is not a media type by its letters.
+pub(crate) fn swagger(headers: &HeaderMap) -> Option<&'static str> {
+    let elements = accepted(headers);
+    if elements.is_empty() {
+        return Some(SWAGGER_JSON);
+    }
+    elements.iter().find_map(|element| match element.media {
+        SWAGGER_JSON | "application/*" | "*/*" => Some(SWAGGER_JSON),
+        SWAGGER_PROTOBUF | "application/com.github.proto-openapi.spec.v2@v1.0+protobuf" => {
+            Some(SWAGGER_PROTOBUF)
+        }
+        _ => None,
+    })
+}
+
+/// The forms of the one document of OpenAPI v2.
+pub(crate) const SWAGGER_JSON: &str = "application/json";
+pub(crate) const SWAGGER_PROTOBUF: &str =
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
 /// What an element asks for, if it is known.
 fn shape(element: &Element<'_>) -> Option<Shape> {
     let version = match element.parameter("v") {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use gantry_openapi::{CustomKind, Document, Documents, custom_document};
-use http::header::{CACHE_CONTROL, ETAG, HeaderValue, LOCATION, VARY};
+use http::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use http::{Response, StatusCode};
 use serde_json::Value;
 
 use crate::answer;
 use crate::api::Api;
 use crate::body::{Body, full};
+use crate::negotiate::{self, SWAGGER_PROTOBUF};
 use crate::query::Query;
 use crate::status::Refusal;
 
@@ -19,9 +20,62 @@ pub(crate) fn index(api: &Api) -> Response<Body> {
     answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", index.json().clone())
 }
 
+/// `/openapi/v2`: everything in one document, in one of two forms.
+pub(crate) async fn swagger(api: &Api, headers: &HeaderMap) -> Result<Response<Body>, Refusal> {
+    let Some(form) = negotiate::swagger(headers) else {
+        let mut response = Response::new(full(""));
+        *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+        vary(&mut response, &["Accept-Encoding", "Accept"]);
+        return Ok(response);
+    };
+    let owner = api.clone();
+    // Making it takes longer than a thread that answers others may be kept.
+    let made = tokio::task::spawn_blocking(move || owner.0.openapi.swagger()).await;
+    let swagger = made.map_err(|fault| Refusal::internal(&fault.to_string()))?;
+    let bytes = match form {
+        SWAGGER_PROTOBUF => swagger.protobuf(),
+        _ => swagger.json(),
+    };
+    let tag = format!("\"{}\"", swagger.hash());
+    let mut response = if is_known(headers, &tag) {
+        answer::not_modified()
+    } else {
+        answer::bytes(StatusCode::OK, form, bytes.clone())
+    };
+    vary(&mut response, &["Accept-Encoding", "Accept"]);
+    mark(&mut response, &tag);
+    Ok(response)
+}
+
+/// Says what else in a request the answer depends on.
+fn vary(response: &mut Response<Body>, on: &[&'static str]) {
+    for name in on {
+        response.headers_mut().append(VARY, HeaderValue::from_static(name));
+    }
+}
+
+/// Says by what a client can ask again.
+fn mark(response: &mut Response<Body>, tag: &str) {
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+}
+
+/// Whether the client says that it has what this tag stands for.
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let said = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = said.flat_map(|tags| tags.split(',')).map(str::trim);
+    tags.any(|it| it == "*" || it.strip_prefix("W/").unwrap_or(it) == tag)
+}
+
 /// `/openapi/v3/{path}`: who names the hash may keep the answer for ever, and who names an old one
 /// is sent to the current.
-pub(crate) fn document(api: &Api, path: &str, query: &Query) -> Result<Response<Body>, Refusal> {
+pub(crate) fn document(
+    api: &Api,
+    path: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Refusal> {
     let Some(document) = api.0.openapi.get(path) else {
         return Ok(answer::no_page());
     };
@@ -29,13 +83,16 @@ pub(crate) fn document(api: &Api, path: &str, query: &Query) -> Result<Response<
     if asked.is_some_and(|hash| hash != document.hash()) {
         return Ok(moved(path, &document));
     }
-    let mut response = answer::bytes(StatusCode::OK, "application/json", document.json().clone());
-    let headers = response.headers_mut();
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", document.hash())) {
-        headers.insert(ETAG, tag);
-    }
+    let tag = format!("\"{}\"", document.hash());
+    let mut response = if is_known(headers, &tag) {
+        answer::not_modified()
+    } else {
+        answer::bytes(StatusCode::OK, "application/json", document.json().clone())
+    };
+    vary(&mut response, &["Accept"]);
+    mark(&mut response, &tag);
     if asked.is_some() {
+        let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
     }
     Ok(response)
@@ -59,11 +116,11 @@ pub(crate) fn describe(
     definitions: Vec<Arc<Value>>,
 ) {
     let (owned_group, owned_version) = (group.to_owned(), version.to_owned());
-    documents.set_custom(group, version, move || {
+    documents.set_custom(group, version, move |edition| {
         let kinds: Vec<CustomKind<'_>> = definitions
             .iter()
             .filter_map(|definition| CustomKind::of(definition, &owned_version))
             .collect();
-        custom_document(&owned_group, &owned_version, &kinds)
+        custom_document(edition, &owned_group, &owned_version, &kinds)
     });
 }

@@ -6,6 +6,7 @@ mod roles;
 mod discovery;
 mod errors;
 mod negotiation;
+mod openapi;
 mod protobuf;
 mod tables;
 
@@ -57,8 +58,9 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 39] = [
+pub const TOPICS: [Topic; 40] = [
     ("discovery", discovery::CASES),
+    ("openapi", openapi::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
     ("tables", tables::CASES),

@@ -18,22 +18,52 @@ pub struct Rate {
 #[derive(Debug)]
 pub struct Limiter {
     clock: Clock,
-    /// The time one request takes up, and how far ahead of its time one may go; absent for no limit.
-    spacing: Option<(Duration, Duration)>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    spacing: Option<Spacing>,
     /// When everything that was let through has used up its time.
-    booked: Mutex<Moment>,
+    booked: Moment,
+}
+
+/// What a rate comes to.
+#[derive(Clone, Copy, Debug)]
+struct Spacing {
+    /// The time one request takes up.
+    each: Duration,
+    /// How far ahead of its time one may go.
+    ahead: Duration,
+}
+
+impl Spacing {
+    /// A rate that is absent or not above zero is no limit.
+    fn of(rate: Option<Rate>) -> Option<Self> {
+        let rate = rate.filter(|rate| rate.per_second > 0.0)?;
+        let each = Duration::try_from_secs_f64(1.0 / rate.per_second);
+        let each = each.unwrap_or(Duration::from_secs(3600));
+        Some(Self { each, ahead: each.saturating_mul(rate.burst.max(1) - 1) })
+    }
 }
 
 impl Limiter {
     /// A limiter; a rate that is absent or not above zero is no limit.
     #[must_use]
     pub fn new(clock: Clock, rate: Option<Rate>) -> Self {
-        let spacing = rate.filter(|rate| rate.per_second > 0.0).map(|rate| {
-            let each = Duration::try_from_secs_f64(1.0 / rate.per_second);
-            let each = each.unwrap_or(Duration::from_secs(3600));
-            (each, each.saturating_mul(rate.burst.max(1) - 1))
-        });
-        Self { clock, spacing, booked: Mutex::new(Moment::default()) }
+        let state = State { spacing: Spacing::of(rate), booked: Moment::default() };
+        Self { clock, state: Mutex::new(state) }
+    }
+
+    /// Goes on at another rate. Whoever has a turn keeps it, and what has been booked at the old rate
+    /// is worth no more than the new one lets anyone wait for: a queue of hours that a low rate has
+    /// made does not outlive it.
+    pub fn set(&self, rate: Option<Rate>) {
+        let now = self.clock.moment();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.spacing = Spacing::of(rate);
+        let most = state.spacing.map_or(now, |spacing| now + spacing.ahead);
+        state.booked = state.booked.min(most);
     }
 
     /// Waits for its turn. A turn that is given up while waiting is not given to others: that would
@@ -47,10 +77,10 @@ impl Limiter {
 
     /// Books the time of one request and says how long it has to wait.
     fn book(&self, now: Moment) -> Duration {
-        let Some((each, ahead)) = self.spacing else { return Duration::ZERO };
-        let mut booked = self.booked.lock().unwrap_or_else(PoisonError::into_inner);
-        let from = (*booked).max(now);
-        *booked = from + each;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Spacing { each, ahead }) = state.spacing else { return Duration::ZERO };
+        let from = state.booked.max(now);
+        state.booked = from + each;
         (from - now).saturating_sub(ahead)
     }
 }
@@ -76,6 +106,21 @@ mod tests {
             let limiter = Limiter::new(hand.clock(), none);
             assert!((0..1000).all(|_| limiter.book(now).is_zero()));
         }
+    }
+
+    #[test]
+    fn another_rate_counts_from_the_next_request_on() {
+        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let limiter = Limiter::new(hand.clock(), Some(Rate { per_second: 0.001, burst: 1 }));
+        let now = hand.clock().moment();
+        let wait = || limiter.book(now).as_millis();
+        assert_eq!([wait(), wait(), wait()], [0, 1_000_000, 2_000_000]);
+        limiter.set(Some(Rate { per_second: 10.0, burst: 2 }));
+        assert_eq!([wait(), wait(), wait()], [0, 100, 200], "nobody waits for the old rate");
+        limiter.set(None);
+        assert_eq!([wait(), wait()], [0, 0]);
+        limiter.set(Some(Rate { per_second: 2.0, burst: 1 }));
+        assert_eq!([wait(), wait()], [0, 500], "a burst is not given anew");
     }
 
     proptest! {

@@ -227,7 +227,8 @@ impl Shell {
         let all = audience.world().shelves().map(|shelf| shelf.resource());
         let resources: BTreeSet<_> = all.filter(|it| !options.facts.contains(it)).collect();
         let troubles = resources.iter().map(|it| (it.clone(), Trouble::default())).collect();
-        let handle = Handle::new(audience, ledger, permit.clone(), &desks, troubles);
+        let handle =
+            Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, troubles);
         Ok(Self {
             reader,
             clock,

@@ -119,6 +119,13 @@ enum End {
     Failed(u8),
 }
 
+/// The log of the process, for commands that turn it while they run.
+struct Log {
+    handle: telemetry::Handle,
+    /// What the command line says about it.
+    verbosity: Option<u8>,
+}
+
 /// The whole command tree, for completion scripts and the reference.
 #[must_use]
 pub fn command() -> clap::Command {
@@ -139,11 +146,15 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let settings = Settings::from(cli.global);
     let mut output = Output::standard(settings.color);
-    if let Err(error) = telemetry::install(&settings.telemetry, Clock::system(), io::stderr()) {
-        output.failure(&error.into());
-        return ExitCode::FAILURE;
-    }
-    let end = answer(cli.command, &mut output);
+    let handle = match telemetry::install(&settings.telemetry, Clock::system(), io::stderr()) {
+        Ok(handle) => handle,
+        Err(error) => {
+            output.failure(&error.into());
+            return ExitCode::FAILURE;
+        }
+    };
+    let log = Log { handle, verbosity: settings.verbosity };
+    let end = answer(cli.command, log, &mut output);
     match end.and_then(|end| output.finish().map(|()| end).map_err(Into::into)) {
         Ok(End::Done) => ExitCode::SUCCESS,
         Ok(End::Refused) => ExitCode::FAILURE,
@@ -167,7 +178,7 @@ fn usage_code(arguments: &[OsString]) -> u8 {
     }
 }
 
-fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
+fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End> {
     match command {
         Command::Up(arguments) => up::run(*arguments, output),
         Command::Status(arguments) => status::run(&arguments, output),
@@ -178,7 +189,7 @@ fn answer(command: Command, output: &mut Output) -> anyhow::Result<End> {
         Command::Install(arguments) => install::run(&arguments, output),
         Command::Uninstall(arguments) => uninstall::run(&arguments, output),
         Command::Share(arguments) => share::run(&arguments, output),
-        Command::Operator(arguments) => operator::run(*arguments, output),
+        Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {
             let mut script = Vec::new();

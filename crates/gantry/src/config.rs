@@ -5,9 +5,11 @@ pub mod document;
 pub mod duration;
 pub mod fetch;
 pub mod form;
+pub mod gather;
 pub mod keys;
 pub mod legacy;
 pub mod operator;
+pub mod reload;
 pub mod render;
 pub mod source;
 pub mod values;
@@ -22,9 +24,9 @@ use gantry_process::telemetry;
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug)]
 pub struct GlobalFlags {
-    /// How much to log: 0 changes of state, 1 decisions, 2 writes, 4 reads, 6 payloads.
-    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 0, global = true, value_parser = clap::value_parser!(u8).range(0..=10))]
-    verbosity: u8,
+    /// How much to log: 0 changes of state (default), 1 decisions, 2 writes, 4 reads, 6 payloads.
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", global = true, value_parser = clap::value_parser!(u8).range(0..=10))]
+    verbosity: Option<u8>,
 
     /// How log lines look on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text", global = true)]
@@ -58,6 +60,8 @@ enum Color {
 pub struct Settings {
     /// How to log.
     pub telemetry: telemetry::Settings,
+    /// How much to log, if somebody said.
+    pub verbosity: Option<u8>,
     /// When to use colour.
     pub color: ColorChoice,
 }
@@ -71,9 +75,10 @@ impl From<GlobalFlags> for Settings {
                     LogFormat::Text => telemetry::Format::Text,
                     LogFormat::Json => telemetry::Format::Json,
                 },
-                verbosity,
+                verbosity: verbosity.unwrap_or_default(),
                 ..telemetry::Settings::default()
             },
+            verbosity,
             color: match color {
                 Color::Auto => ColorChoice::Auto,
                 Color::Always => ColorChoice::Always,

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub mod controllers;
 pub mod definitions;
+pub mod reload;
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use gantry_process::health::{self, BindAddress, Health, Probe};
-use gantry_process::metrics::{Metrics, RegisterError};
+use gantry_process::metrics::Metrics;
 use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
-use prometheus_client::metrics::counter::Counter;
 
 use self::controllers::Standing;
 use self::definitions::{Missing, missing_definitions};
+use self::reload::{Counts, Follow};
 use crate::config::operator::{Checked, Controller, Operator};
 use crate::version::VERSION;
 
@@ -89,15 +90,17 @@ pub struct Start {
     pub config: kube::Config,
     /// The namespace of the lease; none if there is no election.
     pub lease_namespace: Option<String>,
+    /// How the configuration is followed.
+    pub follow: Follow,
 }
 
 impl std::fmt::Debug for Start {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // What the configuration of a client holds is secret.
-        let Self { checked, config: _, lease_namespace } = self;
+        let Self { checked, config: _, lease_namespace, follow } = self;
         let mut fields = f.debug_struct("Start");
         fields.field("checked", checked).field("lease_namespace", lease_namespace);
-        fields.finish_non_exhaustive()
+        fields.field("follow", follow).finish_non_exhaustive()
     }
 }
 
@@ -140,9 +143,11 @@ pub fn announce() {
 /// # Errors
 /// An address is taken, or the API server did not answer the questions of the start.
 pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyhow::Result<Ended> {
-    let Start { checked, config, .. } = &start;
-    report(checked, &shell.metrics)?;
+    let Start { checked, config, follow, .. } = &start;
+    let counts = Counts::register(&shell.metrics)?;
+    report(checked, &counts);
     let settings = &checked.settings;
+    reload::apply(follow, settings);
     // Before anybody can ask: an operator is not ready because nothing has been checked yet.
     let standing = Standing::default();
     let ready = standing.clone();
@@ -165,19 +170,18 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     }
     if !shell.tasks.token().is_cancelled() {
         controllers::start(&start, &mut shell, &standing)?;
+        let Start { checked, follow, .. } = start;
+        reload::start(follow, &checked, counts, &mut shell, &standing);
     }
     Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
 }
 
 /// Logs what may not be meant, and counts the keys nobody knows.
-fn report(checked: &Checked, metrics: &Metrics) -> Result<(), RegisterError> {
+fn report(checked: &Checked, counts: &Counts) {
     for warning in &checked.warnings {
         tracing::warn!(key = warning.key, "configuration: {warning}");
     }
-    let help = "Keys of the configuration that nobody knows";
-    let unknown: Counter = metrics.register("config_unknown_keys", help, Counter::default())?;
-    unknown.inc_by(checked.unknown.len() as u64);
-    Ok(())
+    counts.unknown(&checked.unknown);
 }
 
 /// Answers probes and serves metrics, at one address if both are told the same.

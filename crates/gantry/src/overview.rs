@@ -12,6 +12,10 @@ use serde_json::Value;
 pub struct Seen {
     /// Where the server is.
     pub server: String,
+    /// The context that leads there, if one does.
+    pub context: Option<String>,
+    /// The kubeconfig that has it.
+    pub kubeconfig: Option<String>,
     /// The server's version.
     pub version: String,
     /// Nodes.
@@ -31,6 +35,8 @@ pub struct Seen {
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
     server: String,
+    context: Option<String>,
+    kubeconfig: Option<String>,
     version: String,
     nodes: Nodes,
     resources: Vec<Amount>,
@@ -86,6 +92,8 @@ impl Overview {
         let controllers = process.and_then(|it| it["controllers"].as_u64());
         Self {
             server: seen.server.clone(),
+            context: seen.context.clone(),
+            kubeconfig: seen.kubeconfig.clone(),
             version: seen.version.clone(),
             nodes: nodes(&seen.nodes),
             resources: amounts(seen),
@@ -100,9 +108,15 @@ impl Overview {
     /// The screen. At most `lines` things that are held are shown.
     #[must_use]
     pub fn render(&self, lines: usize) -> String {
-        let Self { server, version, nodes, resources, pods, workloads, own, controllers, held } =
-            self;
+        let Self { server, context, kubeconfig, version, nodes, resources, pods, .. } = self;
+        let Self { workloads, own, controllers, held, .. } = self;
         let mut rows = vec![("cluster", format!("{server} ({version})"))];
+        match (context, kubeconfig) {
+            (Some(context), Some(file)) => rows.push(("context", format!("{context} of {file}"))),
+            (Some(context), None) => rows.push(("context", context.clone())),
+            (None, Some(file)) => rows.push(("kubeconfig", file.clone())),
+            (None, None) => {}
+        }
         if let Some(count) = controllers {
             rows.push(("controllers", format!("{count} running")));
         }
@@ -370,6 +384,8 @@ mod tests {
         });
         Seen {
             server: "https://127.0.0.1:6443".to_owned(),
+            context: Some("gantry".to_owned()),
+            kubeconfig: Some("/k".to_owned()),
             version: "v1.34.10".to_owned(),
             nodes: vec![node("a", "True"), node("b", "Unknown"), node("c", "True")],
             pods: vec![waiting.clone(), broken, pod("done", "a", "Succeeded")],
@@ -386,6 +402,7 @@ mod tests {
         let page = Overview::of(&seen()).render(2);
         let expected = "\
 cluster       https://127.0.0.1:6443 (v1.34.10)
+context       gantry of /k
 controllers   2 running
 nodes         2 ready, 1 not ready, 1 cordoned
 requested     cpu 1500m/24   example.com/gpu 1/12   memory 0/96Gi

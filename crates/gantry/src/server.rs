@@ -172,7 +172,8 @@ fn make_private(path: &Path) -> anyhow::Result<()> {
     }
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(path).with_context(|| format!("could not create {}", path.display()))
+    let named = || format!("could not create {}; choose a folder with --data-dir", path.display());
+    builder.create(path).with_context(named)
 }
 
 /// What answers requests from the network: limits first, then who it is, then the API.

@@ -97,7 +97,8 @@ fn parameter(all: &[Value], name: &str) -> Value {
     all.iter().find(|it| it["name"] == name).cloned().unwrap_or_default()
 }
 
-fn open(path: &str) -> Value {
+/// The built-in document at `path`, which must be one.
+pub(crate) fn open(path: &str) -> Value {
     let text = gantry_builtin::openapi::document(path).expect("the path is one of the built-in");
     serde_json::from_slice(&text).expect("built-in documents are well formed")
 }

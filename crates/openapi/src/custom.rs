@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::borrowed::{COMMON, LIST_META, SCALE_SCHEMAS, SCHEMAS};
-use crate::{routes, schema};
+use crate::{routes, schema, swagger};
 
 /// A custom kind in one of its versions, as far as its description needs it.
 #[derive(Clone, Debug)]
@@ -55,13 +55,27 @@ impl<'a> CustomKind<'a> {
     }
 }
 
-/// The OpenAPI v3 document of the custom kinds in one group version.
+/// The version of OpenAPI that something is described in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edition {
+    /// Version 2: one document for everything, of which a group version is a fragment.
+    Second,
+    /// Version 3: a document for each group version.
+    Third,
+}
+
+/// The document of the custom kinds in one group version, or the fragment of one.
 ///
 /// The schemas are taken to be structural, as those of every accepted definition are. The order of
 /// `kinds` and of the fields in their schemas makes no difference: fields are sorted, as they are
 /// in the built-in documents.
 #[must_use]
-pub fn custom_document(group: &str, version: &str, kinds: &[CustomKind<'_>]) -> Value {
+pub fn custom_document(
+    edition: Edition,
+    group: &str,
+    version: &str,
+    kinds: &[CustomKind<'_>],
+) -> Value {
     let mut schemas = COMMON.schemas.clone();
     if kinds.iter().any(|kind| kind.has_scale) {
         schemas.extend(SCALE_SCHEMAS.clone());
@@ -70,7 +84,7 @@ pub fn custom_document(group: &str, version: &str, kinds: &[CustomKind<'_>]) -> 
     for kind in kinds {
         let names = Names::new(group, version, kind);
         schemas.insert(names.list_schema.clone(), list_schema(&names, kind));
-        schemas.insert(names.schema.clone(), object_schema(&names, kind));
+        schemas.insert(names.schema.clone(), object_schema(edition, &names, kind));
         routes::add(&mut paths, &names, kind);
     }
     let mut document = json!({
@@ -80,7 +94,10 @@ pub fn custom_document(group: &str, version: &str, kinds: &[CustomKind<'_>]) -> 
         "components": { "schemas": schemas },
     });
     document.sort_all_objects();
-    document
+    match edition {
+        Edition::Second => swagger::fragment(document),
+        Edition::Third => document,
+    }
 }
 
 /// What a kind and its schemas are called.
@@ -110,8 +127,8 @@ impl<'a> Names<'a> {
     }
 }
 
-fn object_schema(names: &Names<'_>, kind: &CustomKind<'_>) -> Value {
-    let mut schema = schema::object(kind.schema);
+fn object_schema(edition: Edition, names: &Names<'_>, kind: &CustomKind<'_>) -> Value {
+    let mut schema = schema::object(edition, kind.schema);
     mark(&mut schema, names.qualified(kind.kind), kind);
     Value::Object(schema)
 }

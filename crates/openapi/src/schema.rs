@@ -7,16 +7,20 @@
 use serde_json::{Map, Number, Value, json};
 
 use crate::borrowed::{COMMON, OBJECT_META, SCHEMAS};
+use crate::custom::Edition;
 
 /// The schema of an object of a custom kind, without what marks it as that kind.
 ///
 /// A definition without a schema gets one without properties: a list of properties would tell
-/// clients that there are no others.
-pub(crate) fn object(schema: &Value) -> Map<String, Value> {
-    let Value::Object(schema) = schema else {
-        return Map::from_iter([("type".to_owned(), json!("object"))]);
-    };
-    let mut out = published(schema, Part::Structure);
+/// clients that there are no others. In the second edition the same goes for one that keeps unknown
+/// fields, for nothing there tells clients so.
+pub(crate) fn object(edition: Edition, schema: &Value) -> Map<String, Value> {
+    let open = || Map::from_iter([("type".to_owned(), json!("object"))]);
+    let Value::Object(schema) = schema else { return open() };
+    if edition == Edition::Second && is_set(schema, KEEPS_UNKNOWN) {
+        return open();
+    }
+    let mut out = published(schema, Part::Structure(edition));
     let properties = properties_of(&mut out);
     properties.insert("apiVersion".to_owned(), COMMON.api_version.clone());
     properties.insert("kind".to_owned(), COMMON.kind.clone());
@@ -33,7 +37,7 @@ pub(crate) fn described_reference(name: &str, description: &str) -> Value {
 #[derive(Clone, Copy)]
 enum Part {
     /// The tree that says which fields there are.
-    Structure,
+    Structure(Edition),
     /// Below `allOf`, `anyOf`, `oneOf` or `not`: conditions on what the tree has.
     Condition,
 }
@@ -46,11 +50,16 @@ fn published(schema: &Map<String, Value>, part: Part) -> Map<String, Value> {
         }
     }
     match part {
-        Part::Structure => {
-            if is_set(&out, "x-kubernetes-int-or-string") {
-                spell_out_int_or_string(&mut out);
+        Part::Structure(edition) => {
+            match edition {
+                Edition::Second => reduce(&mut out, schema),
+                Edition::Third if is_set(&out, "x-kubernetes-int-or-string") => {
+                    spell_out_int_or_string(&mut out);
+                }
+                Edition::Third => {}
             }
-            if is_set(&out, "x-kubernetes-embedded-resource") {
+            let open = edition == Edition::Second && is_set(&out, KEEPS_UNKNOWN);
+            if is_set(&out, "x-kubernetes-embedded-resource") && !open {
                 add_resource_fields(&mut out);
             }
         }
@@ -69,7 +78,7 @@ fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
         | "exclusiveMaximum"
         | "exclusiveMinimum"
         | "uniqueItems"
-        | "x-kubernetes-preserve-unknown-fields"
+        | KEEPS_UNKNOWN
         | "x-kubernetes-embedded-resource"
         | "x-kubernetes-int-or-string" => (*value == true).then_some(Value::Bool(true)),
         "maxLength"
@@ -96,9 +105,9 @@ fn field(name: &str, value: &Value, part: Part) -> Option<Value> {
             Some(Value::Object(published.collect()))
         }
         "additionalProperties" => match (part, value) {
-            (Part::Structure, Value::Bool(_)) => Some(value.clone()),
-            (Part::Structure, Value::Object(_)) => Some(node(value, part)),
-            (Part::Structure | Part::Condition, _) => None,
+            (Part::Structure(_), Value::Bool(_)) => Some(value.clone()),
+            (Part::Structure(_), Value::Object(_)) => Some(node(value, part)),
+            (Part::Structure(_) | Part::Condition, _) => None,
         },
         _ => None,
     }
@@ -173,6 +182,40 @@ fn spell_out_int_or_string(schema: &mut Map<String, Value>) {
     }
 }
 
+/// Takes out what the second edition cannot say or kubectl, its reader, cannot read.
+///
+/// A schema that says less is no fault: the server checks what is sent. One that says more than
+/// kubectl understands is, for kubectl then refuses what the server would take.
+fn reduce(out: &mut Map<String, Value>, schema: &Map<String, Value>) {
+    for name in ["allOf", "anyOf", "oneOf", "not"] {
+        out.remove(name);
+    }
+    // There is no null, so that one that may be is anything, and what is anything has no fields.
+    let nullable = out.remove("nullable").is_some();
+    if nullable {
+        out.remove("type");
+    }
+    let open = is_set(out, KEEPS_UNKNOWN);
+    if nullable || open {
+        out.remove("items");
+        out.remove("properties");
+    }
+    let typed = |out: &Map<String, Value>, name: &str| out.get("type").is_some_and(|it| it == name);
+    let bare = typed(out, "array") && !out.contains_key("items");
+    if bare || (open && typed(out, "object")) {
+        out.remove("type");
+    }
+    let may_be_null = |it: Option<&Value>| it.is_some_and(|it| it["nullable"] == true);
+    let field = |name: &Value| schema.get("properties")?.get(name.as_str()?);
+    let fields = out.contains_key("properties");
+    if let Some(Value::Array(required)) = out.get_mut("required") {
+        required.retain(|name| !(fields && may_be_null(field(name))));
+        if required.is_empty() || may_be_null(schema.get("additionalProperties")) {
+            out.remove("required");
+        }
+    }
+}
+
 /// Gives an embedded resource the fields every object has.
 fn add_resource_fields(schema: &mut Map<String, Value>) {
     let properties = properties_of(schema);
@@ -208,6 +251,7 @@ fn described(schema: &Value, description: &str) -> Value {
     schema
 }
 
+const KEEPS_UNKNOWN: &str = "x-kubernetes-preserve-unknown-fields";
 const METADATA: &str = "Standard object's metadata. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this \

@@ -6,9 +6,10 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge}
 
 use crate::status::Refusal;
 
-/// Counts connections and refusals. Register once per process and give every part a clone.
+/// Counts connections, requests and refusals. Register once per process and give every part a clone.
 #[derive(Clone, Debug)]
 pub struct Counters {
+    requests: Gauge,
     pub(crate) open: Gauge,
     pub(crate) ends: Family<End, Counter>,
     refusals: Family<Refused, Counter>,
@@ -32,6 +33,11 @@ impl Counters {
     /// They were registered before.
     pub fn register(metrics: &Metrics) -> Result<Self, RegisterError> {
         Ok(Self {
+            requests: metrics.register(
+                "server_requests",
+                "Requests to which an answer is being made",
+                Gauge::default(),
+            )?,
             open: metrics.register(
                 "server_connections",
                 "Connections that are open",
@@ -42,7 +48,22 @@ impl Counters {
         })
     }
 
+    /// Counts a request until an answer to it has been made, or nobody waits for it any more.
+    pub(crate) fn begin(&self) -> Busy {
+        self.requests.inc();
+        Busy(self.requests.clone())
+    }
+
     pub(crate) fn refused(&self, refusal: Refusal) {
         self.refusals.get_or_create(&Refused { why: refusal.label() }).inc();
+    }
+}
+
+/// A request to which an answer is being made.
+pub(crate) struct Busy(Gauge);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

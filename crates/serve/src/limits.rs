@@ -168,6 +168,7 @@ impl Limits {
         Service: FnOnce(Request<RequestBody>) -> Answer,
         Answer: Future<Output = Response<Body>>,
     {
+        let _busy = self.0.counters.begin();
         let figures = &self.0.figures;
         let (parts, incoming) = request.into_parts();
         let length = parts.uri.path_and_query().map_or(0, |all| all.as_str().len());

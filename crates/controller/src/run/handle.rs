@@ -12,6 +12,7 @@ use crate::audience::Audience;
 use crate::cache::Trouble;
 use crate::lease::Permit;
 use crate::ledger::Ledger;
+use crate::rate::{Limiter, Rate};
 use crate::wake_queue::Queue;
 
 /// A way to look at a shell, and to tell it things. Clones are cheap.
@@ -22,6 +23,7 @@ struct Parts {
     audience: Arc<Audience>,
     ledger: Ledger,
     permit: Permit,
+    limiter: Arc<Limiter>,
     queues: BTreeMap<&'static str, Arc<Queue>>,
     troubles: BTreeMap<Resource, Trouble>,
 }
@@ -40,12 +42,13 @@ impl Handle {
         audience: Arc<Audience>,
         ledger: Ledger,
         permit: Permit,
+        limiter: Arc<Limiter>,
         desks: &[Arc<Desk>],
         troubles: BTreeMap<Resource, Trouble>,
     ) -> Self {
         let queue = |desk: &Arc<Desk>| (desk.seat.controller.name(), Arc::clone(&desk.queue));
         let queues = desks.iter().map(queue).collect();
-        Self(Arc::new(Parts { audience, ledger, permit, queues, troubles }))
+        Self(Arc::new(Parts { audience, ledger, permit, limiter, queues, troubles }))
     }
 
     /// The objects as they were last seen.
@@ -64,6 +67,11 @@ impl Handle {
     #[must_use]
     pub fn permit(&self) -> &Permit {
         &self.0.permit
+    }
+
+    /// Lets the shell ask at another rate from now on; absent for no limit.
+    pub fn set_rate(&self, rate: Option<Rate>) {
+        self.0.limiter.set(rate);
     }
 
     /// Returns when every cache has once held everything there was.

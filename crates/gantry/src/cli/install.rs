@@ -186,7 +186,7 @@ pub(super) fn finish(
 
 async fn install(arguments: &Arguments, source: &Source) -> anyhow::Result<Report> {
     let Arguments { part, contents, dry_run, diff, timeout, nodes, .. } = arguments;
-    let (client, _) = arguments.reach.client().await?;
+    let client = arguments.reach.reach().await?.client;
     let server = Server::new(client, Clock::system(), *dry_run);
     let options = Options {
         mode: contents.mode(),

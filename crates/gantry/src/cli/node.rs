@@ -12,11 +12,9 @@ use gantry_process::clock::Clock;
 use gantry_reconcile::{Outcome, Write};
 use gantry_sim::shape::{self, Shape};
 use gantry_sim::view::Node;
-use http::Request;
-use serde_json::Value;
 
 use super::End;
-use super::reach::Reach;
+use super::reach::{Reach, Reached};
 use super::up::read_shapes;
 use crate::output::Output;
 
@@ -110,8 +108,8 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
 }
 
 async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let (client, _) = arguments.reach.client().await?;
-    let nodes = read(&client).await?;
+    let cluster = arguments.reach.reach().await?;
+    let nodes = read(&cluster).await?;
     let (writes, done) = match &arguments.command {
         Command::Add(add) => (added(add, &nodes)?, "added"),
         Command::Cordon(names) => (each(names, &nodes, shape::cordon)?, "cordoned"),
@@ -124,7 +122,7 @@ async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> 
         Command::Remove(names) => (each(names, &nodes, shape::remove)?, "removed"),
     };
     let actor = Arc::new(Actor {
-        client,
+        client: cluster.client,
         manager: "gantry".to_owned(),
         component: "gantry".to_owned(),
         host: String::new(),
@@ -151,9 +149,8 @@ async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> 
 }
 
 /// The nodes there are.
-async fn read(client: &kube::Client) -> anyhow::Result<Vec<Arc<Node>>> {
-    let request = Request::get("/api/v1/nodes").body(Vec::new())?;
-    let list: Value = client.request(request).await.context("could not read the nodes")?;
+async fn read(cluster: &Reached) -> anyhow::Result<Vec<Arc<Node>>> {
+    let list = cluster.get("/api/v1/nodes").await?;
     let nodes = list["items"].as_array().into_iter().flatten();
     let nodes = nodes.map(|node| serde_json::from_value(node.clone()).map(Arc::new));
     nodes.collect::<Result<_, _>>().context("could not understand the nodes")
@@ -163,7 +160,10 @@ fn find<'a>(name: &str, nodes: &'a [Arc<Node>]) -> anyhow::Result<&'a Node> {
     let found = nodes.iter().find(|node| node.metadata.name == name);
     found.map(AsRef::as_ref).with_context(|| {
         let names: Vec<&str> = nodes.iter().map(|it| it.metadata.name.as_str()).take(20).collect();
-        format!("there is no node {name}; there are {}", names.join(", "))
+        match names.as_slice() {
+            [] => format!("there is no node {name}, nor any other; `gantry node add` makes some"),
+            names => format!("there is no node {name}; there are {}", names.join(", ")),
+        }
     })
 }
 

@@ -12,15 +12,17 @@ use gantry_process::tasks::{self, Tasks};
 use http::Uri;
 use tokio_util::sync::CancellationToken;
 
-use super::{End, run_to_end};
-use crate::config::fetch::{self, Cluster, Fetched, How, Writes};
+use super::{End, Log, run_to_end};
+use crate::config::fetch::{How, Writes};
+use crate::config::gather::{Gathered, Sources};
 use crate::config::legacy::{Given, HEADING};
-use crate::config::operator::{Checked, settle};
+use crate::config::operator::Checked;
+use crate::config::render;
 use crate::config::source::OWN;
-use crate::config::values::{Layer, Report};
-use crate::config::{document, render};
+use crate::config::values::{Origin, Report};
 use crate::operator::cluster::configure;
 use crate::operator::controllers::lost_lease;
+use crate::operator::reload::Follow;
 use crate::operator::{
     self, CONTROLLERS, Ended, LOST_LEADERSHIP, MISSING_DEFINITIONS, Shell, Start, definitions,
 };
@@ -82,26 +84,29 @@ pub(super) struct Arguments {
     ocm_secret_namespace: Option<String>,
 }
 
-pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
-    run_to_end(operate(arguments, output))
+pub(super) fn run(arguments: Arguments, log: Log, output: &mut Output) -> anyhow::Result<End> {
+    run_to_end(operate(arguments, log, output))
 }
 
-async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
+async fn operate(arguments: Arguments, log: Log, output: &mut Output) -> anyhow::Result<End> {
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let clock = Clock::system();
-    let rehearsal = arguments.print_config || arguments.check_config;
+    let print = arguments.print_config;
+    let rehearsal = print || arguments.check_config;
+    let sources = arguments.sources(log.verbosity);
     if !rehearsal {
         operator::announce();
     }
     let found = tokio::select! {
         // Either may be dropped: a ConfigMap that is half created is found by the next start, and
         // the other only waits.
-        found = find(&arguments, &clock, rehearsal, output) => found?,
+        found = find(&sources, &clock, rehearsal, output) => found?,
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before there was a configuration");
             return Ok(End::Done);
         }
     };
+    let (source, found) = found;
     let checked = match found {
         Ok(checked) => checked,
         Err(Report { errors, warnings, unknown: _ }) => {
@@ -112,7 +117,7 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
     };
     if rehearsal {
         checked.warnings.iter().for_each(|warning| output.warning(warning));
-        match arguments.print_config {
+        match print {
             true => output.result_text(&render::effective(&checked.values)?)?,
             false => output.result(format_args!(
                 "the configuration is valid ({} warnings)",
@@ -121,14 +126,15 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
         }
         return Ok(End::Done);
     }
-    let lease_namespace = lease_namespace(&checked, &arguments)?;
+    let lease_namespace = lease_namespace(&checked, &sources)?;
     let kubeconfig = &checked.settings.client_connection.kubeconfig;
-    let config = configure(kubeconfig, arguments.master.as_ref()).await?;
+    let config = configure(kubeconfig, sources.server.as_ref()).await?;
     let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
     let counters = tasks::Counters::register(&metrics)?;
     let tasks = Tasks::new(clock, counters, fastrand::Rng::new(), &CancellationToken::new());
     let shell = Shell { tasks, metrics, health: Health::default() };
-    let start = Start { checked, config, lease_namespace };
+    let follow = Follow { sources, source, log: log.handle };
+    let start = Start { checked, config, lease_namespace, follow };
     match operator::run(start, shell, &mut signals).await? {
         Ended::Missing(missing) => {
             output.error(definitions::complaint(&missing));
@@ -145,23 +151,46 @@ async fn operate(arguments: Arguments, output: &mut Output) -> anyhow::Result<En
     }
 }
 
-/// The configuration from everywhere it is said, checked as a whole.
+impl Arguments {
+    /// Where the configuration is said. The flag about the log is one of all commands, and wins like
+    /// any other.
+    fn sources(self, verbosity: Option<u8>) -> Sources {
+        let Self {
+            config,
+            config_file,
+            namespace,
+            print_config: _,
+            check_config: _,
+            mut given,
+            master,
+            configs_namespace,
+            ocm_secret_namespace,
+        } = self;
+        if let Some(verbosity) = verbosity {
+            given.flags.set("logging.verbosity", verbosity.into(), Origin::Flag("v"));
+        }
+        Sources {
+            config,
+            config_file,
+            namespace,
+            server: master,
+            instascale: configs_namespace,
+            instascale_secret: ocm_secret_namespace,
+            given,
+        }
+    }
+}
+
+/// The configuration from everywhere it is said, checked as a whole, and what its text is called.
 async fn find(
-    arguments: &Arguments,
+    sources: &Sources,
     clock: &Clock,
     rehearsal: bool,
     output: &mut Output,
-) -> anyhow::Result<Result<Checked, Report>> {
-    let Given { environment, flags, warnings } = &arguments.given;
-    let kubeconfig = flags.get("clientConnection.kubeconfig");
-    let kubeconfig = kubeconfig.and_then(|path| path.as_str()).unwrap_or_default();
-    let server = arguments.master.as_ref();
-    let cluster = |namespace| Cluster::new(kubeconfig, server, clock, namespace);
-    let file = fetch::read_file(arguments.config_file.as_deref())?;
+) -> anyhow::Result<(String, Result<Checked, Report>)> {
     let writes = if rehearsal { Writes::Nothing } else { Writes::Create };
-    let maps = cluster(own_namespace(arguments));
-    let Fetched { text, source, how } =
-        fetch::fetch(file, &arguments.config, writes, &maps).await?;
+    let places = sources.places(clock);
+    let Gathered { source, how, found } = sources.gather(&places, writes, CONTROLLERS).await?;
     match how {
         How::WouldCreate => output.note(format_args!("{source}: absent; it would be created")),
         How::Found | How::Legacy | How::Created if rehearsal => {}
@@ -169,41 +198,16 @@ async fn find(
         How::Legacy => tracing::info!(source, "read the configuration under its older name"),
         How::Created => tracing::info!(source, "wrote the configuration with the defaults"),
     }
-    let (layer, mut report) = document::read(&text, &source);
-    report.warnings.extend(warnings.iter().cloned());
-    let mut layers = vec![layer];
-    if let Some(namespace) = &arguments.configs_namespace {
-        let cluster = cluster(fetch::namespace(Some(namespace), nowhere));
-        let (layer, found) = fetch::instascale(&cluster).await?;
-        report.append(found);
-        layers.push(layer);
-    }
-    if let Some(namespace) = &arguments.ocm_secret_namespace {
-        let cluster = cluster(fetch::namespace(Some(namespace), nowhere));
-        layers.push(fetch::instascale_secret(&cluster).await?);
-    }
-    let layers: Vec<&Layer> = layers.iter().chain([environment, flags]).collect();
-    Ok(settle(layers, report, CONTROLLERS))
-}
-
-fn own_namespace(arguments: &Arguments) -> Result<String, fetch::NamespaceError> {
-    fetch::namespace(arguments.namespace.as_deref(), || {
-        std::fs::read_to_string(fetch::NAMESPACE_FILE)
-    })
-}
-
-/// A namespace that was named is looked for nowhere else.
-fn nowhere() -> std::io::Result<String> {
-    Err(std::io::ErrorKind::NotFound.into())
+    Ok((source, found))
 }
 
 /// Where the lease is, if there is one: an operator that cannot tell must not start.
-fn lease_namespace(checked: &Checked, arguments: &Arguments) -> anyhow::Result<Option<String>> {
+fn lease_namespace(checked: &Checked, sources: &Sources) -> anyhow::Result<Option<String>> {
     let election = &checked.settings.leader_election;
     match (&election.leader_elect, &election.resource_namespace) {
         (false, _) => Ok(None),
         (true, Some(namespace)) => Ok(Some(namespace.clone())),
-        (true, None) => Ok(Some(own_namespace(arguments)?)),
+        (true, None) => Ok(Some(sources.own_namespace()?)),
     }
 }
 

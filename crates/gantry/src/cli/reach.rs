@@ -1,9 +1,19 @@
 //! How commands reach a cluster that runs.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use http::{Request, StatusCode};
+use kube::config::Kubeconfig;
+use serde_json::Value;
 
 use crate::config;
-use crate::operator::cluster::{connect, connect_in};
+use crate::operator::cluster::{ConnectError, client, configure, configure_in};
+
+/// How long one question may take. Who types a command does not wait longer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which cluster is meant.
 #[derive(Debug, clap::Args)]
@@ -23,17 +33,87 @@ pub(super) struct Reach {
     data_dir: Option<PathBuf>,
 }
 
+/// A cluster that can be asked.
+pub(super) struct Reached {
+    /// What asks it.
+    pub(super) client: kube::Client,
+    /// Where it is.
+    pub(super) place: Place,
+    clock: Clock,
+}
+
+/// Where a cluster is, and who says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The URL of its server.
+    pub(super) server: String,
+    /// The context that leads there.
+    pub(super) context: Option<String>,
+    /// The kubeconfig that has it; none in a pod.
+    pub(super) kubeconfig: Option<String>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, context, kubeconfig } = self;
+        f.write_str(server)?;
+        match (context, kubeconfig) {
+            (Some(context), Some(file)) => write!(f, " (context {context} of {file})"),
+            (None, Some(file)) => write!(f, " (of {file})"),
+            (Some(context), None) => write!(f, " (context {context})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// The server does not believe who asks.
+    #[error(
+        "{place} does not accept the credentials; take the kubeconfig that the server wrote when it \
+         was last started: {says}"
+    )]
+    Stranger { place: Place, says: String },
+    /// Who asks may not.
+    #[error("may not read {path} on {place}; use a kubeconfig with the right to: {says}")]
+    Forbidden { path: String, place: Place, says: String },
+    /// There is no such thing.
+    #[error("there is no {path} on {place}: {says}")]
+    Absent { path: String, place: Place, says: String },
+    /// The server refused for another reason.
+    #[error("could not read {path} on {place}: the server says: {says}")]
+    Refused { path: String, place: Place, says: String },
+    /// There was no answer.
+    #[error(
+        "could not reach {place}; does it run? Start one with `gantry up`, or say --kubeconfig"
+    )]
+    NoAnswer {
+        place: Place,
+        #[source]
+        error: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
 impl Reach {
-    /// A client, and where it leads.
-    pub(super) async fn client(&self) -> anyhow::Result<(kube::Client, String)> {
-        let file = self.file();
-        let path = file.as_ref().map(|path| path.to_string_lossy().into_owned());
-        let client = match &self.context {
-            None => connect(path.as_deref().unwrap_or_default(), None).await?,
-            Some(context) => connect_in(path.as_deref(), context).await?,
+    pub(super) async fn reach(&self) -> Result<Reached, ConnectError> {
+        let named = self.file().map(|path| path.to_string_lossy().into_owned());
+        let config = match &self.context {
+            None => configure(named.as_deref().unwrap_or_default(), None).await?,
+            Some(context) => configure_in(named.as_deref(), context).await?,
         };
-        let shown = path.unwrap_or_else(|| "the cluster of the usual kubeconfig".to_owned());
-        Ok((client, shown))
+        // The same places in the same order; only what it is called is read here.
+        let (read, usual) = match &named {
+            Some(path) => (Kubeconfig::read_from(path).ok(), None),
+            None => (Kubeconfig::read().ok(), config::kubeconfig().ok()),
+        };
+        let usual = usual.filter(|_| read.is_some());
+        let place = Place {
+            server: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
+            context: self.context.clone().or_else(|| read.and_then(|it| it.current_context)),
+            kubeconfig: named.or_else(|| usual.map(|path| path.to_string_lossy().into_owned())),
+        };
+        Ok(Reached { client: client(&config)?, place, clock: Clock::system() })
     }
 
     fn file(&self) -> Option<PathBuf> {
@@ -45,5 +125,61 @@ impl Reach {
         }
         let own = config::data_dir(self.data_dir.as_deref()).ok()?.join("kubeconfig");
         own.is_file().then_some(own)
+    }
+}
+
+impl Reached {
+    /// What is at a path.
+    pub(super) async fn get(&self, path: &str) -> Result<Value, AskError> {
+        let lost = |error: Box<dyn std::error::Error + Send + Sync>| AskError::NoAnswer {
+            place: self.place.clone(),
+            error,
+        };
+        let request = Request::get(path).body(Vec::new()).map_err(|error| lost(error.into()))?;
+        let answer = match self.clock.timeout(PATIENCE, self.client.request(request)).await {
+            Err(late) => return Err(lost(late.into())),
+            Ok(answer) => answer,
+        };
+        match answer {
+            Ok(value) => Ok(value),
+            Err(kube::Error::Api(status)) => {
+                let says = status.message.clone();
+                Err(self.put(path, StatusCode::from_u16(status.code).ok(), says))
+            }
+            Err(error) => Err(lost(error.into())),
+        }
+    }
+
+    fn put(&self, path: &str, code: Option<StatusCode>, says: String) -> AskError {
+        let (path, place) = (path.split('?').next().unwrap_or(path).to_owned(), self.place.clone());
+        match code {
+            Some(StatusCode::UNAUTHORIZED) => AskError::Stranger { place, says },
+            Some(StatusCode::FORBIDDEN) => AskError::Forbidden { path, place, says },
+            Some(StatusCode::NOT_FOUND) => AskError::Absent { path, place, says },
+            _ => AskError::Refused { path, place, says },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_says_who_says_so() {
+        let place = |context: Option<&str>, kubeconfig: Option<&str>| Place {
+            server: "https://a:1".to_owned(),
+            context: context.map(str::to_owned),
+            kubeconfig: kubeconfig.map(str::to_owned),
+        };
+        let table = [
+            (place(Some("c"), Some("/f")), "https://a:1 (context c of /f)"),
+            (place(None, Some("/f")), "https://a:1 (of /f)"),
+            (place(Some("c"), None), "https://a:1 (context c)"),
+            (place(None, None), "https://a:1"),
+        ];
+        for (place, expected) in table {
+            assert_eq!(place.to_string(), expected);
+        }
     }
 }

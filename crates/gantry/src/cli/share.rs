@@ -60,7 +60,8 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
     let source = contents.source()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {
-        let (client, at) = reach.client().await?;
+        let reached = reach.reach().await?;
+        let (client, at) = (reached.client, reached.place.to_string());
         let server = Server::new(client, Clock::system(), true);
         let own = namespace.clone().unwrap_or_else(|| server.own_namespace().to_owned());
         let looked = look(&server, at, &source, contents.mode(), contents.foreign(), &own);

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
 use gantry_api::object::KINDS;
-use http::Request;
 use serde_json::Value;
 
-use super::reach::Reach;
+use super::reach::{AskError, Place, Reach, Reached};
 use super::{End, Form, render};
 use crate::output::Output;
 use crate::overview::{Overview, Seen};
@@ -70,51 +68,48 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
 }
 
 async fn look(reach: &Reach) -> anyhow::Result<Seen> {
-    let (client, server) = reach.client().await?;
-    let version = get(&client, "/version").await?;
+    let cluster = reach.reach().await?;
+    let version = cluster.get("/version").await?;
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut others = BTreeMap::new();
     for (kind, path) in OTHERS {
-        others.insert(kind.to_owned(), items(&client, path).await?);
+        others.insert(kind.to_owned(), items(&cluster, path).await?);
     }
     let mut own = BTreeMap::new();
     for kind in KINDS {
         let path = format!("/apis/{}/{}?limit=1", kind.api_version(), kind.plural);
-        // A cluster need not have all of Gantry's kinds.
-        if let Ok(page) = get(&client, &path).await {
-            let shown = page["items"].as_array().map_or(0, Vec::len) as u64;
-            let rest = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
-            own.insert(kind.kind.to_owned(), shown + rest);
-        }
+        let page = match cluster.get(&path).await {
+            Ok(page) => page,
+            // A cluster need not have all of Gantry's kinds, nor show them to everybody.
+            Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let shown = page["items"].as_array().map_or(0, Vec::len) as u64;
+        let rest = page["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+        own.insert(kind.kind.to_owned(), shown + rest);
     }
-    Ok(Seen {
-        server,
-        version,
-        nodes: items(&client, "/api/v1/nodes").await?,
-        pods: items(&client, "/api/v1/pods").await?,
-        others,
-        own,
-        // Only `gantry up` has it, and only shows it to those who may see it.
-        process: get(&client, STATUS_PATH).await.ok(),
-    })
+    // Only `gantry up` has it, and only shows it to those who may see it.
+    let process = match cluster.get(STATUS_PATH).await {
+        Ok(page) => Some(page),
+        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let (nodes, pods) =
+        (items(&cluster, "/api/v1/nodes").await?, items(&cluster, "/api/v1/pods").await?);
+    let Place { server, context, kubeconfig } = cluster.place;
+    Ok(Seen { server, context, kubeconfig, version, nodes, pods, others, own, process })
 }
 
 /// All objects of a kind, page by page.
-async fn items(client: &kube::Client, path: &str) -> anyhow::Result<Vec<Value>> {
+async fn items(cluster: &Reached, path: &str) -> Result<Vec<Value>, AskError> {
     let mut all = Vec::new();
     let mut next = String::new();
     loop {
-        let page = get(client, &format!("{path}?limit=500{next}")).await?;
+        let page = cluster.get(&format!("{path}?limit=500{next}")).await?;
         all.extend(page["items"].as_array().into_iter().flatten().cloned());
         match page["metadata"]["continue"].as_str() {
             Some(more) if !more.is_empty() => next = format!("&continue={more}"),
             _ => return Ok(all),
         }
     }
-}
-
-async fn get(client: &kube::Client, path: &str) -> anyhow::Result<Value> {
-    let request = Request::get(path).body(Vec::new())?;
-    let answer = client.request(request).await;
-    answer.with_context(|| format!("could not read {path}"))
 }

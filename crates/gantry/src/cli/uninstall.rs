@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
 
 async fn uninstall(arguments: &Arguments, source: &Source) -> anyhow::Result<Report> {
     let Arguments { part, dry_run, .. } = arguments;
-    let (client, _) = arguments.reach.client().await?;
+    let client = arguments.reach.reach().await?.client;
     let server = Server::new(client, Clock::system(), *dry_run);
     let options = Options {
         namespace: arguments.namespace.clone().unwrap_or_else(|| server.own_namespace().to_owned()),

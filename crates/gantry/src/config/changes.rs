@@ -1,4 +1,4 @@
-//! What is different between two configurations, and whether it may change while the operator runs.
+//! What is different between two configurations, and whether it changes while the operator runs.
 
 use serde_json::Value;
 

@@ -12,10 +12,12 @@ use super::duration;
 pub enum Form {
     /// `true` or `false`.
     Flag,
-    /// A number of 32 bits, at least this large.
+    /// A whole number of 32 bits within bounds.
     Integer {
         /// The smallest that is accepted.
         least: i32,
+        /// The largest that is accepted.
+        most: i32,
         /// What zero means.
         zero: Zero,
     },
@@ -92,9 +94,9 @@ impl Form {
                 Content::Bool(flag) => Ok(Fit::Is(Value::Bool(*flag))),
                 _ => wrong(),
             },
-            Self::Integer { least, zero } => match whole(node) {
+            Self::Integer { least, most, zero } => match whole(node) {
                 Some(0) if zero == Zero::Default => Ok(Fit::Default),
-                Some(number) if number >= least => Ok(Fit::Is(number.into())),
+                Some(number) if (least..=most).contains(&number) => Ok(Fit::Is(number.into())),
                 _ => wrong(),
             },
             Self::Number => match &node.value {
@@ -175,9 +177,7 @@ impl Form {
     pub fn expected(self) -> String {
         match self {
             Self::Flag => "true or false".to_owned(),
-            Self::Integer { least, .. } => {
-                format!("a whole number from {least} to {}", i32::MAX)
-            }
+            Self::Integer { least, most, .. } => format!("a whole number from {least} to {most}"),
             Self::Number => "a number".to_owned(),
             Self::Text => "a text".to_owned(),
             Self::Duration { .. } => "a duration such as 15s, 1m30s or 0s".to_owned(),
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const COUNT: Form = Form::Integer { least: 0, zero: Zero::Itself };
+    const COUNT: Form = Form::Integer { least: 0, most: i32::MAX, zero: Zero::Itself };
     const LEASE: Form = Form::Duration { zero: Zero::Default };
     const METRICS: Form = Form::Address { empty: Empty::Default };
     const HEALTH: Form = Form::Address { empty: Empty::Off };

@@ -54,9 +54,9 @@ impl Usual {
 /// When a change of a key is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It may be taken over while the operator runs: the next decision uses it, none is undone.
+    /// It is taken over while the operator runs: the next decision uses it, none is undone.
     Live,
-    /// The operator has to start again.
+    /// The operator has to start again, and says so.
     Restart,
     /// Never: it is read because older configurations have it. The text says so.
     Never(&'static str),
@@ -93,7 +93,8 @@ pub fn names_in(section: &str) -> Vec<&'static str> {
 }
 
 const NOT_NEGOTIATED: &str = "has no effect: requests and answers are JSON";
-const COUNT: Form = Form::Integer { least: 0, zero: Zero::Itself };
+const COUNT: Form = Form::Integer { least: 0, most: i32::MAX, zero: Zero::Itself };
+const VERBOSITY: i32 = gantry_process::telemetry::MOST_VERBOSE as i32;
 const LEASE: Form = Form::Duration { zero: Zero::Default };
 
 /// The keys, in the order they are printed.
@@ -102,14 +103,14 @@ pub const KEYS: &[Key] = &[
         path: "clientConnection.qps",
         form: Form::Number,
         default: Usual::Count(50),
-        effect: Effect::Restart,
+        effect: Effect::Live,
         about: "Requests per second to the API server, for the whole process. Negative: no limit.",
     },
     Key {
         path: "clientConnection.burst",
-        form: Form::Integer { least: 0, zero: Zero::Default },
+        form: Form::Integer { least: 0, most: i32::MAX, zero: Zero::Default },
         default: Usual::Count(100),
-        effect: Effect::Restart,
+        effect: Effect::Live,
         about: "Requests that may exceed the rate for a moment.",
     },
     Key {
@@ -132,6 +133,13 @@ pub const KEYS: &[Key] = &[
         default: Usual::Text(""),
         effect: Effect::Never(NOT_NEGOTIATED),
         about: "Read and not used.",
+    },
+    Key {
+        path: "logging.verbosity",
+        form: Form::Integer { least: 0, most: VERBOSITY, zero: Zero::Itself },
+        default: Usual::Unset,
+        effect: Effect::Live,
+        about: "How much is logged, as with the flag `--v`, which wins. Unset: 0.",
     },
     Key {
         path: "metrics.bindAddress",
@@ -282,7 +290,7 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         path: "mcad.requeueDefaultSeconds",
-        form: Form::Integer { least: 1, zero: Zero::Default },
+        form: Form::Integer { least: 1, most: i32::MAX, zero: Zero::Default },
         default: Usual::Count(300),
         effect: Effect::Live,
         about: "Seconds the pods of a dispatched AppWrapper have to come up if it does not say.",

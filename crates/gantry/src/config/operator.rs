@@ -20,6 +20,8 @@ use super::values::{Layer, Origin, Remark, Report, Values};
 pub struct Operator {
     /// How the API server is reached.
     pub client_connection: ClientConnection,
+    /// What is logged.
+    pub logging: Logging,
     /// Where metrics are served.
     pub metrics: MetricsServer,
     /// Where probes are answered.
@@ -66,6 +68,14 @@ impl ClientConnection {
     pub fn rate(&self) -> Option<(f64, u32)> {
         (self.qps > 0.0).then_some((self.qps, self.burst))
     }
+}
+
+/// What is logged.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Logging {
+    /// How much; none if nobody said.
+    pub verbosity: Option<u8>,
 }
 
 /// Where metrics are served.
@@ -243,6 +253,11 @@ pub struct Controller {
 }
 
 impl Operator {
+    /// The structure of values that were checked.
+    pub(crate) fn of(values: &Values) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(values.tree())
+    }
+
     /// Whether a controller was chosen to run. Switches of whole subsystems, such as `mcadEnabled`,
     /// are not looked at.
     #[must_use]
@@ -300,7 +315,7 @@ pub fn settle<'a>(
     if !report.errors.is_empty() {
         return Err(report);
     }
-    match serde_json::from_value(values.tree()) {
+    match Operator::of(&values) {
         Ok(settings) => {
             let Report { errors: _, warnings, unknown } = report;
             Ok(Checked { settings, values, warnings, unknown })

@@ -152,6 +152,11 @@ impl Values {
         self.0.0.get(path).map(|(_, origin)| origin.clone()).unwrap_or_default()
     }
 
+    /// Takes the value of a key from another configuration.
+    pub(super) fn put(&mut self, path: &'static str, from: &Self) {
+        self.0.set(path, from.get(path).clone(), from.origin(path));
+    }
+
     /// Puts a key back to its default.
     pub(super) fn reset(&mut self, path: &str) {
         if let Some(key) = KEYS.iter().find(|key| key.path == path) {

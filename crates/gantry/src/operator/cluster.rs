@@ -51,10 +51,10 @@ pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Cli
 ///
 /// # Errors
 /// There is no such file or context, or the credentials cannot be used.
-pub async fn connect_in(
+pub async fn configure_in(
     kubeconfig: Option<&str>,
     context: &str,
-) -> Result<kube::Client, ConnectError> {
+) -> Result<kube::Config, ConnectError> {
     let shown = || kubeconfig.unwrap_or("of the usual places").to_owned();
     let failed = |error| ConnectError::Kubeconfig { path: shown(), error };
     let read = match kubeconfig {
@@ -64,7 +64,7 @@ pub async fn connect_in(
     let options = KubeConfigOptions { context: Some(context.to_owned()), ..Default::default() };
     let read = read.map_err(|error| failed(error.into()))?;
     let config = kube::Config::from_custom_kubeconfig(read, &options).await;
-    client(&config.map_err(|error| failed(error.into()))?)
+    config.map_err(|error| failed(error.into()))
 }
 
 /// A client for a server that is known.

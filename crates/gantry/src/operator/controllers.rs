@@ -19,6 +19,7 @@ use gantry_sim::members::{self, Member};
 use gantry_sim::view::{Lease, Program};
 use serde_json::{Value, json};
 
+use super::reload::Board;
 use super::{SUBSYSTEMS, Shell, Start, Subsystem};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 
@@ -38,13 +39,17 @@ pub const NODE_LEASES: &str = "kube-node-lease";
 
 /// How the controllers fare, for probes and people. Clones see the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Standing(Arc<OnceLock<Result<Handle, String>>>);
+pub(super) struct Standing {
+    controllers: Arc<OnceLock<Result<Handle, String>>>,
+    /// How the configuration fares.
+    pub(super) configuration: Board,
+}
 
 impl Standing {
     /// Whether the controllers have seen the cluster. One that waits for the lease is as ready as the
     /// one that holds it: it would act at once.
     pub(super) fn ready(&self) -> Result<(), String> {
-        let handle = match self.0.get() {
+        let handle = match self.controllers.get() {
             None => return Err("the start is not done".to_owned()),
             Some(Err(why)) => return Err(why.clone()),
             Some(Ok(handle)) => handle,
@@ -61,6 +66,13 @@ impl Standing {
         Err(format!("not seen yet: {}", missing.join(", ")))
     }
 
+    /// Lets the controllers ask at another rate from now on.
+    pub(super) fn set_rate(&self, rate: Option<Rate>) {
+        if let Some(Ok(handle)) = self.controllers.get() {
+            handle.set_rate(rate);
+        }
+    }
+
     /// The page `/status`.
     pub(super) fn router(&self) -> Router {
         let standing = self.clone();
@@ -70,7 +82,8 @@ impl Standing {
     fn page(&self) -> Value {
         let ready = self.ready();
         let mut page = json!({ "ready": ready.is_ok(), "why": ready.err() });
-        if let Some(Ok(handle)) = self.0.get() {
+        page["configuration"] = self.configuration.show();
+        if let Some(Ok(handle)) = self.controllers.get() {
             page["leading"] = handle.permit().check().is_ok().into();
             page["waiting"] = json!(handle.waiting());
             let troubles = handle.troubles().into_iter().map(|(kind, why)| (kind.to_string(), why));
@@ -120,7 +133,7 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         };
         let said = format!("{why}: nothing will be reconciled");
         // Nothing else is ever said.
-        let _ = standing.0.set(Err(why));
+        let _ = standing.controllers.set(Err(why));
         tracing::warn!("{said}");
         return Ok(());
     }
@@ -149,7 +162,7 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
     }
-    let _ = standing.0.set(Ok(handle));
+    let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
     shell.tasks.spawn("controllers", OnLoss::EndOwner, move |_| async move {
         Ok(controllers.run(tasks).await?)

@@ -32,7 +32,6 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("kubectl get quota budget -o yaml", "the same"),
     ("kubectl describe namespace tour", "the same"),
     ("kubectl describe quota budget", "the same"),
-    ("kubectl explain configmap -o plaintext-openapiv2", "the older schemas are not served"),
 ];
 
 /// One piece of shell.

@@ -10,22 +10,30 @@ use serde_json::Value;
 use crate::fan::{MAPS, Running, copies, map, wanted};
 use crate::server::{Line, Server, until};
 
-/// Short times, for a test that must wait for them.
-const TIMING: Timing = Timing {
-    lease: Duration::from_secs(3),
-    renew_deadline: Duration::from_millis(1500),
+/// Times that nobody waits for: a lease that is given back is free at once.
+const LONG: Timing = Timing {
+    lease: Duration::from_secs(90),
+    renew_deadline: Duration::from_secs(60),
+    retry: Duration::from_millis(200),
+};
+
+/// Times that a test waits for. A machine on which a request takes longer than the deadline would
+/// fail it, so they are not shorter.
+const SHORT: Timing = Timing {
+    lease: Duration::from_secs(10),
+    renew_deadline: Duration::from_secs(8),
     retry: Duration::from_millis(200),
 };
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/fan";
 
-fn options(line: &std::sync::Arc<Line>, identity: &str) -> Options {
+fn options(line: &std::sync::Arc<Line>, identity: &str, timing: Timing) -> Options {
     let lease = Settings {
         client: line.client(),
         namespace: "default".to_owned(),
         name: "fan".to_owned(),
         identity: identity.to_owned(),
-        timing: TIMING,
+        timing,
     };
     Options { lease: Some(lease), ..Options::default() }
 }
@@ -40,10 +48,10 @@ async fn who_stops_hands_over_at_once() {
     let server = Server::start().await;
     let meters = Meters::register(&server.metrics).unwrap();
     let (one, two) = (server.line(1), server.line(2));
-    let first = Running::start(&server, &one.client(), options(&one, "one"), &meters);
+    let first = Running::start(&server, &one.client(), options(&one, "one", LONG), &meters);
     // Not what the lease says: the first may not have heard of it yet.
     first.handle.permit().granted().await.unwrap();
-    let second = Running::start(&server, &two.client(), options(&two, "two"), &meters);
+    let second = Running::start(&server, &two.client(), options(&two, "two", LONG), &meters);
     server.ask("POST", MAPS, &map("a", 4, "x")).await;
     until("the first works", async || copies(&server).await == wanted("a", 4, "x")).await;
     second.handle.filled().await;
@@ -68,10 +76,10 @@ async fn who_is_cut_off_writes_nothing_more() {
     let server = Server::start().await;
     let meters = Meters::register(&server.metrics).unwrap();
     let (one, two) = (server.line(1), server.line(2));
-    let mut first = Running::start(&server, &one.client(), options(&one, "one"), &meters);
+    let mut first = Running::start(&server, &one.client(), options(&one, "one", SHORT), &meters);
     // Not what the lease says: the first may not have heard of it yet.
     first.handle.permit().granted().await.unwrap();
-    let second = Running::start(&server, &two.client(), options(&two, "two"), &meters);
+    let second = Running::start(&server, &two.client(), options(&two, "two", SHORT), &meters);
     second.handle.filled().await;
     one.cut.store(true, Ordering::SeqCst);
     server.ask("POST", MAPS, &map("a", 4, "x")).await;

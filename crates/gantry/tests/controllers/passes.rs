@@ -36,10 +36,18 @@ async fn what_is_wanted_is_made_changed_and_removed() {
         copies(&server).await == wanted("a", 2, "y")
     })
     .await;
-    let (_, event) = server.ask("GET", "/api/v1/namespaces/default/events", &Value::Null).await;
-    let first = &event["items"][0];
-    assert_eq!(first["reason"], "Made");
-    assert_eq!(first["source"], json!({ "component": "fan-controller" }));
+    // Events are told after the writes they are about, and not before anything else goes on.
+    until("events are told", async || {
+        let (_, events) =
+            server.ask("GET", "/api/v1/namespaces/default/events", &Value::Null).await;
+        let source = json!({ "component": "fan-controller" });
+        let mut events = events["items"].as_array().unwrap().iter();
+        events.any(|it| it["reason"] == "Made" && it["source"] == source)
+    })
+    .await;
+    let panicked = r#"gantry_controller_passes_total{controller="fan",result="panicked"}"#;
+    until("a bad one was tried", async || server.metrics.encode().unwrap().contains(panicked))
+        .await;
     running.stop().await.unwrap();
     let page = server.metrics.encode().unwrap();
     for line in [
@@ -49,7 +57,6 @@ async fn what_is_wanted_is_made_changed_and_removed() {
     ] {
         assert!(page.contains(line), "no {line} in\n{page}");
     }
-    assert!(page.contains(r#"gantry_controller_passes_total{controller="fan",result="panicked"}"#));
     assert_eq!(line.count("GET /api/v1/configmaps?limit"), 1, "one list is enough");
 }
 

@@ -13,6 +13,7 @@ mod contention;
 mod dual_pods;
 mod operator;
 mod quotas;
+mod reach;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{CONFIG_MAPS, SECRETS, client, done, get, make, names, overrun, plan, revision};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forgotten_past_is_gone_and_says_how_to_go_on() {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_testkit::http::{Protocol, Request};
+use gantry_testkit::http::{Client, Protocol, Request};
 use rustix::process::Signal;
 
 use super::{CONFIG_MAPS, client, get, make, names, revision, start};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every file and folder with its mode and, if it is a key, its content.
 fn everything(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
@@ -29,6 +29,20 @@ fn everything(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
         all.insert(path, (mode | if metadata.is_dir() { 0o40_000 } else { 0 }, content));
     }
     all
+}
+
+/// Waits until the server has begun with so many requests. Watches are not among them.
+async fn until_answering(client: &Client, count: u64, clock: &Clock) {
+    let give_up = clock.moment() + PATIENCE;
+    loop {
+        let page = client.send(Request::get("/metrics")).await.unwrap().text();
+        let line = page.lines().find_map(|line| line.strip_prefix("gantry_server_requests "));
+        if line.is_some_and(|it| it.parse::<u64>().unwrap() >= count) {
+            return;
+        }
+        assert!(clock.moment() < give_up, "never {count} requests:\n{page}");
+        clock.sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +69,8 @@ async fn a_stop_ends_watches_finishes_requests_and_keeps_everything() {
         [first.unwrap(), second.unwrap()]
     };
     let stopping = async {
-        clock.sleep(Duration::from_millis(500)).await;
+        // Both of them, and the one that asks.
+        until_answering(&two, 3, &clock).await;
         server.signal(Signal::TERM).unwrap();
     };
     let (answers, ()) = tokio::join!(waiting, stopping);

@@ -15,7 +15,7 @@ fn nothing_is_made_before_it_is_asked_for_and_then_once() {
     let made = Arc::new(AtomicUsize::new(0));
     for version in ["v1", "v2"] {
         let made = Arc::clone(&made);
-        documents.set_custom("a.io", version, move || {
+        documents.set_custom("a.io", version, move |_| {
             made.fetch_add(1, Ordering::Relaxed);
             json!({ "version": version })
         });
@@ -35,9 +35,9 @@ fn nothing_is_made_before_it_is_asked_for_and_then_once() {
 fn a_change_replaces_the_document_and_the_index() {
     let documents = Documents::new();
     let alone = documents.index();
-    documents.set_custom("a.io", "v1", || json!({ "first": true }));
+    documents.set_custom("a.io", "v1", |_| json!({ "first": true }));
     let before = (documents.get("apis/a.io/v1").unwrap(), documents.index());
-    documents.set_custom("a.io", "v1", || json!({ "second": true }));
+    documents.set_custom("a.io", "v1", |_| json!({ "second": true }));
     let after = (documents.get("apis/a.io/v1").unwrap(), documents.index());
     assert_eq!(before.0.json(), r#"{"first":true}"#, "who holds the old one keeps it");
     assert_eq!(after.0.json(), r#"{"second":true}"#);
@@ -52,8 +52,8 @@ fn a_change_replaces_the_document_and_the_index() {
 #[test]
 fn the_index_lists_every_document_by_its_hash() {
     let documents = Documents::new();
-    documents.set_custom("a.io", "v1", || json!({}));
-    documents.set_custom("z.io", "v1beta1", || json!({}));
+    documents.set_custom("a.io", "v1", |_| json!({}));
+    documents.set_custom("z.io", "v1beta1", |_| json!({}));
     let index = documents.index();
     let paths = paths_of(&index);
     let mut expected: Vec<_> = builtin_paths().map(str::to_owned).collect();
@@ -73,7 +73,7 @@ fn the_index_lists_every_document_by_its_hash() {
 fn a_definition_does_not_replace_a_built_in_document() {
     let documents = Documents::new();
     let alone = documents.index();
-    documents.set_custom("policy", "v1", || json!({ "mine": true }));
+    documents.set_custom("policy", "v1", |_| json!({ "mine": true }));
     let builtin = builtin_document("apis/policy/v1").unwrap();
     assert!(Arc::ptr_eq(&builtin, &documents.get("apis/policy/v1").unwrap()));
     assert_eq!(documents.index().hash(), alone.hash());
@@ -83,9 +83,9 @@ fn a_definition_does_not_replace_a_built_in_document() {
 fn a_document_can_be_asked_for_while_another_is_made() {
     let documents = Arc::new(Documents::new());
     let inner = Arc::clone(&documents);
-    documents.set_custom("b.io", "v1", || json!({ "b": 1 }));
-    documents.set_custom("a.io", "v1", move || {
-        inner.set_custom("c.io", "v1", || json!({ "c": 1 }));
+    documents.set_custom("b.io", "v1", |_| json!({ "b": 1 }));
+    documents.set_custom("a.io", "v1", move |_| {
+        inner.set_custom("c.io", "v1", |_| json!({ "c": 1 }));
         json!({ "b": inner.get("apis/b.io/v1").unwrap().hash() })
     });
     assert!(documents.get("apis/a.io/v1").is_some());
@@ -101,7 +101,7 @@ fn readers_and_writers_agree_in_the_end() {
             scope.spawn(move || {
                 for round in 0..50 {
                     let group = format!("g{writer}.io");
-                    documents.set_custom(&group, "v1", move || json!({ "round": round }));
+                    documents.set_custom(&group, "v1", move |_| json!({ "round": round }));
                     assert!(!documents.index().gzip().is_empty());
                 }
             });

@@ -75,7 +75,7 @@ fn fields_are_published_as_a_structural_schema_has_them() {
         ),
     ];
     for (why, schema, expected) in table {
-        assert_eq!(node(&schema, Part::Structure), expected, "{why}");
+        assert_eq!(node(&schema, Part::Structure(Edition::Third)), expected, "{why}");
     }
 }
 
@@ -110,13 +110,13 @@ fn an_int_or_string_says_its_types_once() {
     for (why, mut schema, mut expected) in table {
         schema["x-kubernetes-int-or-string"] = true.into();
         expected["x-kubernetes-int-or-string"] = true.into();
-        assert_eq!(node(&schema, Part::Structure), expected, "{why}");
+        assert_eq!(node(&schema, Part::Structure(Edition::Third)), expected, "{why}");
     }
 }
 
 #[test]
 fn a_definition_without_a_schema_lists_no_properties() {
-    assert_eq!(Value::Object(object(&Value::Null)), json!({ "type": "object" }));
+    assert_eq!(Value::Object(object(Edition::Third, &Value::Null)), json!({ "type": "object" }));
 }
 
 #[test]
@@ -125,8 +125,65 @@ fn a_schema_cannot_change_what_every_object_has() {
         "apiVersion": { "type": "string", "description": "mine" },
         "metadata": { "type": "object", "properties": { "name": { "maxLength": 3 } } },
     } });
-    let published = Value::Object(object(&own));
+    let published = Value::Object(object(Edition::Third, &own));
     assert_eq!(published["properties"]["apiVersion"], COMMON.api_version);
     assert_eq!(published["properties"]["kind"], COMMON.kind);
     assert_eq!(published["properties"]["metadata"], metadata());
+}
+
+/// What kubectl cannot read is left out of the second edition.
+#[test]
+fn the_second_edition_says_less() {
+    let text = || json!({ "type": "string" });
+    let table = [
+        ("conditions", json!({ "type": "string", "anyOf": [{}], "not": {} }), text()),
+        ("what may be null", json!({ "type": "string", "nullable": true }), json!({})),
+        (
+            "the fields of what may be null",
+            json!({ "type": "object", "nullable": true, "properties": { "a": text() } }),
+            json!({}),
+        ),
+        (
+            "the fields of what keeps others",
+            json!({ "type": "object", KEEPS_UNKNOWN: true, "properties": { "a": text() } }),
+            json!({ KEEPS_UNKNOWN: true }),
+        ),
+        (
+            "a list of anything",
+            json!({ "type": "array", KEEPS_UNKNOWN: true, "items": text() }),
+            json!({ KEEPS_UNKNOWN: true }),
+        ),
+        (
+            "the types of an int-or-string",
+            json!({ "x-kubernetes-int-or-string": true }),
+            json!({ "x-kubernetes-int-or-string": true }),
+        ),
+        (
+            "an object inside that keeps others has no fields",
+            json!({ "type": "object", "x-kubernetes-embedded-resource": true, KEEPS_UNKNOWN: true }),
+            json!({ "x-kubernetes-embedded-resource": true, KEEPS_UNKNOWN: true }),
+        ),
+        (
+            "what must be there and may be null",
+            json!({
+                "type": "object", "required": ["a", "b"],
+                "properties": { "a": text(), "b": { "type": "string", "nullable": true } },
+            }),
+            json!({ "type": "object", "required": ["a"], "properties": { "a": text(), "b": {} } }),
+        ),
+        (
+            "values of a map that may be null",
+            json!({
+                "type": "object", "required": ["a"],
+                "additionalProperties": { "type": "string", "nullable": true },
+            }),
+            json!({ "type": "object", "additionalProperties": {} }),
+        ),
+    ];
+    for (why, schema, expected) in table {
+        assert_eq!(node(&schema, Part::Structure(Edition::Second)), expected, "{why}");
+    }
+    let keeps = json!({ "type": "object", KEEPS_UNKNOWN: true, "properties": { "a": text() } });
+    let open = json!({ "type": "object" });
+    assert_eq!(Value::Object(object(Edition::Second, &keeps)), open);
 }

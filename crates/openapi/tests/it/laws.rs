@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use gantry_openapi::{CustomKind, custom_document};
+use gantry_openapi::{CustomKind, Edition, custom_document};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -65,7 +65,7 @@ proptest! {
         one in any_schema(), two in any_schema(), flags in any::<(u8, u8)>(),
     ) {
         let kinds = [kind("One", flags.0, &one), kind("Two", flags.1, &two)];
-        let document = custom_document("a.example.com", "v1", &kinds);
+        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds);
         let mut targets = BTreeSet::new();
         walk(&document, "", &mut |place, value| {
             if let (true, Some(target)) = (place.ends_with("/$ref"), value.as_str()) {
@@ -81,7 +81,7 @@ proptest! {
     fn operations_have_ids_of_their_own(flags in any::<(u8, u8)>()) {
         let schema = json!({ "type": "object" });
         let kinds = [kind("One", flags.0, &schema), kind("Two", flags.1, &schema)];
-        let document = custom_document("a.example.com", "v1", &kinds);
+        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds);
         let (mut seen, mut count) = (BTreeSet::new(), 0);
         walk(&document["paths"], "", &mut |place, value| {
             if place.ends_with("/operationId") {
@@ -104,7 +104,7 @@ proptest! {
         let kinds = [kind("One", flags.0, &one), kind("Two", flags.1, &two)];
         let (one, two) = (turned(&one), turned(&two));
         let swapped = [kind("Two", flags.1, &two), kind("One", flags.0, &one)];
-        let document = custom_document("a.example.com", "v1", &kinds).to_string();
-        prop_assert_eq!(document, custom_document("a.example.com", "v1", &swapped).to_string());
+        let document = custom_document(Edition::Third, "a.example.com", "v1", &kinds).to_string();
+        prop_assert_eq!(document, custom_document(Edition::Third, "a.example.com", "v1", &swapped).to_string());
     }
 }

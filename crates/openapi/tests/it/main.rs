@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a fault in a test ends it")]
 
+use gantry_openapi::Edition;
 use serde_json::Value;
 
 mod clients;
@@ -15,6 +16,8 @@ struct Golden {
     version: String,
     definitions: Vec<Value>,
     document: Value,
+    /// What it published for them in the one document of version 2.
+    fragment: Value,
 }
 
 impl Golden {
@@ -38,15 +41,20 @@ impl Golden {
             version: golden["version"].as_str().unwrap().to_owned(),
             definitions: golden["definitions"].as_array().unwrap().clone(),
             document: golden["document"].take(),
+            fragment: golden["fragment"].take(),
         }
     }
 
     /// What this crate makes of the definitions.
     fn made(&self) -> Value {
+        self.made_in(Edition::Third)
+    }
+
+    fn made_in(&self, edition: Edition) -> Value {
         let kinds = self.definitions.iter();
         let kinds: Vec<_> =
             kinds.map(|it| gantry_openapi::CustomKind::of(it, &self.version).unwrap()).collect();
-        gantry_openapi::custom_document(&self.group, &self.version, &kinds)
+        gantry_openapi::custom_document(edition, &self.group, &self.version, &kinds)
     }
 }
 

@@ -18,8 +18,9 @@ pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
          [Running the operator](operator.md) says where the configuration is\nlooked for, what wins \
          over what, and how to move from MCAD, InstaScale and the CodeFlare operator.\n\n\
          ## Keys\n\n\
-         All keys are optional; null stands for the default. \"At once\" means that a change can be \
-         taken over by a running\noperator; until the controllers do so, start it again.\n\n\
+         All keys are optional; null stands for the default. \"At once\" means that a running \
+         operator takes a change over;\n[the others](operator.md#changing-it-while-the-operator-runs) \
+         need a start.\n\n\
          | Key | Type | Default | Meaning | A change acts |\n|---|---|---|---|---|\n",
     );
     for key in KEYS {

@@ -26,6 +26,7 @@ fn errors(text: &str) -> Vec<String> {
 fn op_9_nothing_needs_to_be_said() {
     let Operator {
         client_connection,
+        logging,
         metrics,
         health,
         leader_election,
@@ -39,6 +40,7 @@ fn op_9_nothing_needs_to_be_said() {
     } = settings("");
     assert_eq!(client_connection.rate(), Some((50.0, 100)));
     assert_eq!(client_connection.kubeconfig, "");
+    assert_eq!(logging.verbosity, None);
     assert_eq!(metrics.bind_address, BindAddress::Everywhere(8080));
     assert_eq!(health.bind_address, BindAddress::Everywhere(8081));
     assert_eq!(health.endpoints(), Endpoints::default());
@@ -124,6 +126,7 @@ fn op_6_every_key_reaches_the_structure() {
             (_, Usual::Text(text)) if text.ends_with('s') => json!("77s"),
             (_, Usual::Text(_)) => json!("other"),
             (_, Usual::Empty) => json!(["a"]),
+            ("logging.verbosity", _) => json!(4),
             (_, Usual::Unset) if key.effect == Effect::Restart => json!("other"),
             (_, Usual::Unset) => json!({"a": 1}),
         };

@@ -50,3 +50,16 @@ kubectl apply -f files/nosuch.yaml
 sed /replica:/d files/unknown-field.yaml | kubectl apply --server-side -f -
 
 kubectl apply -f files/unknown-field.yaml --validate=false --dry-run=server
+
+# kubectl checks the objects of a list, and kinds that cannot be patched, by the older schemas.
+kubectl apply -f files/list.yaml
+
+kubectl apply -f files/list.yaml
+
+sed 's/replicas: 0/replica: 0/; s/port: 80/port: eighty/' files/list.yaml | kubectl apply -f -
+
+kubectl create -f files/review.yaml -o yaml
+
+sed 's/user: jane/users: jane/' files/review.yaml | kubectl create -f -
+
+kubectl delete -f files/list.yaml

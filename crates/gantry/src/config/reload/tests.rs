@@ -1,0 +1,145 @@
+use serde_json::json;
+
+use super::*;
+use crate::config::document;
+use crate::config::keys::{Effect, KEYS};
+use crate::config::operator::settle;
+
+fn seen(text: &str) -> Seen {
+    let (layer, report) = document::read(text, "f");
+    match settle([&layer], report, &[]) {
+        Ok(checked) => Seen::Valid(Box::new(checked)),
+        Err(report) => Seen::Wrong(report),
+    }
+}
+
+fn started(text: &str) -> Watched {
+    match seen(text) {
+        Seen::Valid(checked) => Watched::new(&checked),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A step in a few words.
+fn words(step: &Step) -> Vec<String> {
+    let Step { applied, waiting, taken_back, warnings, unknown, fault, recovered } = step;
+    let change = |what: &str, it: &Change| format!("{what} {} {} -> {}", it.key, it.old, it.new);
+    let mut words: Vec<String> = Vec::new();
+    words.extend(recovered.then(|| "recovered".to_owned()));
+    words.extend(applied.iter().map(|it| change("applied", it)));
+    words.extend(waiting.iter().map(|it| change("waits", it)));
+    words.extend(taken_back.iter().map(|it| change("back", it)));
+    words.extend(warnings.iter().map(|it| format!("warning {it}")));
+    words.extend(unknown.iter().map(|it| format!("unknown {it}")));
+    words.extend(fault.iter().map(|it| match it {
+        Fault::Refused(errors) => {
+            let errors: Vec<_> = errors.iter().map(|it| it.key.as_str()).collect();
+            format!("refused {}", errors.join(", "))
+        }
+        Fault::Gone { source } => format!("gone {source}"),
+        Fault::Unreadable { why } => format!("unreadable {why}"),
+    }));
+    words
+}
+
+#[test]
+fn every_look_says_what_is_new_and_nothing_twice() {
+    const SLOW: &str = "mcad: {backoffTime: 20}";
+    const FAST: &str = "mcad: {backoffTime: 5}";
+    const MOVED: &str = "mcad: {backoffTime: 5}\nmetrics: {bindAddress: ':1'}";
+    const ELSEWHERE: &str = "mcad: {backoffTime: 5}\nmetrics: {bindAddress: ':2'}";
+    let gone = || Seen::Gone { source: "ConfigMap a/b".to_owned() };
+    let down = || Seen::Unreadable { why: "no answer".to_owned() };
+    let table = [
+        ("nothing has changed", seen(SLOW), vec![]),
+        ("the same in other words", seen("# more\nmcad:\n  backoffTime: 20\n"), vec![]),
+        ("a safe value", seen(FAST), vec!["applied mcad.backoffTime 20 -> 5"]),
+        ("is taken over once", seen(FAST), vec![]),
+        (
+            "a value that needs a start",
+            seen(MOVED),
+            vec![r#"waits metrics.bindAddress ":8080" -> ":1""#],
+        ),
+        ("is said once", seen(MOVED), vec![]),
+        (
+            "again if it is another",
+            seen(ELSEWHERE),
+            vec![r#"waits metrics.bindAddress ":8080" -> ":2""#],
+        ),
+        (
+            "a wrong one is refused as a whole",
+            seen("mcad: {backoffTime: 7, headOfLineHoldingTime: soon}\ninstascale: {cooldown: x}"),
+            vec!["refused mcad.headOfLineHoldingTime, instascale.cooldown"],
+        ),
+        (
+            "and said once",
+            seen("mcad: {backoffTime: 7, headOfLineHoldingTime: soon}\ninstascale: {cooldown: x}"),
+            vec![],
+        ),
+        (
+            "another mistake is another fault",
+            seen("mcad: {backoffTime: never}"),
+            vec!["refused mcad.backoffTime"],
+        ),
+        ("one that cannot be read changes nothing", down(), vec!["unreadable no answer"]),
+        ("one that is gone neither", gone(), vec!["gone ConfigMap a/b"]),
+        ("nor the second time", gone(), vec![]),
+        (
+            "back again, with everything at once",
+            seen("mcad: {backoffTime: 6}\nother: 1"),
+            vec![
+                "recovered",
+                "applied mcad.backoffTime 5 -> 6",
+                r#"back metrics.bindAddress ":8080" -> ":2""#,
+                "warning f:2:1: other: ignored: unknown key",
+                "unknown other",
+            ],
+        ),
+        ("quiet", seen("mcad: {backoffTime: 6}\nother: 1"), vec![]),
+    ];
+    let mut watched = started(SLOW);
+    for (why, seen, expected) in table {
+        let step = watched.look(seen);
+        assert_eq!(words(&step), expected, "{why}");
+    }
+    assert_eq!(watched.in_force().get("mcad.backoffTime"), &json!(6));
+    assert!(watched.waiting().is_empty() && watched.fault().is_none());
+}
+
+#[test]
+fn what_is_in_force_changes_with_safe_values_only() {
+    let mut watched = started("");
+    watched.look(seen("mcad: {backoffTime: 5, preemption: true}\nclientConnection: {qps: 7}"));
+    let in_force = |key: &str| watched.in_force().get(key).clone();
+    assert_eq!(in_force("mcad.backoffTime"), json!(5));
+    assert_eq!(in_force("clientConnection.qps"), json!(7));
+    assert_eq!(in_force("mcad.preemption"), json!(false));
+    let waiting: Vec<_> = watched.waiting().iter().map(|it| it.key).collect();
+    assert_eq!(waiting, ["mcad.preemption"]);
+    // A wrong one takes nothing over, not even what is right in it.
+    watched.look(seen("mcad: {backoffTime: 9}\nmetrics: {bindAddress: nowhere}"));
+    assert_eq!(watched.in_force().get("mcad.backoffTime"), &json!(5));
+    assert_eq!(watched.waiting().len(), 1, "what waited still does");
+}
+
+/// What is in force is a mixture of two valid configurations. It is valid itself, because no rule
+/// spans keys of both kinds: these are the keys that rules span.
+#[test]
+fn no_rule_spans_values_that_change_apart() {
+    let spanned = [
+        "leaderElection.leaderElect",
+        "leaderElection.leaseDuration",
+        "leaderElection.renewDeadline",
+        "leaderElection.retryPeriod",
+        "instascale.ocmSecretRef.name",
+        "instascale.ocmSecretRef.namespace",
+        "health.livenessEndpointName",
+        "health.readinessEndpointName",
+        "mcad.dynamicPriority",
+        "mcad.preemption",
+        "controllers",
+    ];
+    for key in KEYS.iter().filter(|key| key.effect == Effect::Live) {
+        assert!(!spanned.contains(&key.path), "{}", key.path);
+    }
+}
