@@ -87,8 +87,8 @@ impl Outcome {
 impl Line {
     /// A line about an object.
     #[must_use]
-    pub fn new(kind: ObjectKind, name: &str, outcome: Outcome, why: impl ToString) -> Self {
-        let why = why.to_string();
+    pub fn new(kind: ObjectKind, name: &str, outcome: Outcome, why: impl Into<String>) -> Self {
+        let why = why.into();
         let kind = kind.as_str().to_owned();
         Self { kind, name: name.to_owned(), outcome, why, ask_for: None, diff: None }
     }
@@ -96,7 +96,7 @@ impl Line {
     /// A line about an object that the server did not let us have.
     #[must_use]
     pub fn fault(kind: ObjectKind, name: &str, fault: &Fault) -> Self {
-        let mut line = Self::new(kind, name, Outcome::Failed, fault);
+        let mut line = Self::new(kind, name, Outcome::Failed, fault.to_string());
         match fault {
             Fault::Forbidden(_) => {
                 line.outcome = Outcome::Forbidden;

@@ -100,7 +100,7 @@ impl Server {
     /// The server refused.
     pub async fn apply(&self, kind: ObjectKind, object: &Value) -> Result<Value, Fault> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let query = format!("fieldManager={MANAGER}&force=true{}", self.pretence('&'));
+        let query = format!("fieldManager={MANAGER}&force=true{}", self.pretence());
         let path = format!("{}?{query}", kind.path(name));
         self.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
     }
@@ -110,7 +110,7 @@ impl Server {
     /// # Errors
     /// The server refused.
     pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Fault> {
-        let path = format!("{path}?fieldManager={MANAGER}{}", self.pretence('&'));
+        let path = format!("{path}?fieldManager={MANAGER}{}", self.pretence());
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
@@ -119,10 +119,13 @@ impl Server {
     /// # Errors
     /// The server refused.
     pub async fn delete(&self, path: &str, resource_version: &str) -> Result<(), Fault> {
-        let path = format!("{path}{}", self.pretence('?'));
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         options["preconditions"] = json!({"resourceVersion": resource_version});
-        self.send(Method::DELETE, &path, "application/json", Some(&options)).await.map(|_| ())
+        // Where there is a body, a server does not look at the query.
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        self.send(Method::DELETE, path, "application/json", Some(&options)).await.map(|_| ())
     }
 
     /// All objects of a collection, page by page; nothing if there is no such collection.
@@ -160,8 +163,8 @@ impl Server {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    fn pretence(&self, joint: char) -> String {
-        if self.dry_run { format!("{joint}dryRun=All") } else { String::new() }
+    fn pretence(&self) -> &'static str {
+        if self.dry_run { "&dryRun=All" } else { "" }
     }
 
     async fn send(

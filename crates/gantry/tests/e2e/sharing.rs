@@ -10,7 +10,7 @@ use crate::shared_sharing::{self as shared, Site};
 async fn cs_1_to_cs_45_and_as_40_to_as_45_hold_on_kubernetes() {
     let clock = Clock::system();
     let real = RealCluster::start().await.unwrap();
-    let site = Site::new(real.admin().target(), &clock).await;
+    let site = Site::new(real.admin().target(), &clock);
     // Before definitions of other groups are brought.
     shared::as_41(&site).await;
     shared::as_40(&site).await;

@@ -59,7 +59,9 @@ impl Run {
 /// What became of an object.
 fn outcome<'a>(report: &'a Value, name: &str) -> &'a Value {
     let objects = report["objects"].as_array().unwrap();
-    objects.iter().find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name} in {report:#}"))
+    let found = objects.iter().find(|it| it["name"] == name);
+    assert!(found.is_some(), "{name} in {report:#}");
+    found.unwrap()
 }
 
 fn outcomes(report: &Value) -> Vec<&str> {
@@ -68,7 +70,7 @@ fn outcomes(report: &Value) -> Vec<&str> {
 }
 
 impl Site {
-    pub(crate) async fn new(target: &Target, clock: &Clock) -> Self {
+    pub(crate) fn new(target: &Target, clock: &Clock) -> Self {
         let admin = Client::new(target, Protocol::Http2, clock.clone()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         Self { target: target.clone(), admin, folder, clock: clock.clone() }
@@ -193,9 +195,12 @@ impl Site {
             self.there(path, &binding).await;
         }
         // A real server takes notice of roles after a while.
+        let commit = self.commit(&["v1alpha1"], "trial");
         self.until("the roles are in effect", async || {
-            let group = ["--group", FMA_GROUP, "--dry-run"];
-            self.gantry(person, &["install", "all"], &group).code == 0
+            let flags =
+                ["--config-dir", commit.to_str().unwrap(), "--mode", "if-differs", "--dry-run"];
+            // What is there may be refused, but it is not forbidden.
+            self.gantry(person, &["install", "all"], &flags).code != 2
         })
         .await;
     }
@@ -213,7 +218,7 @@ impl Site {
             gantry_testkit::http::Credentials::Certificate { chain, key } => json!({
                 "client-certificate": write("crt", chain), "client-key": write("key", key),
             }),
-            gantry_testkit::http::Credentials::Anonymous => panic!("nobody has a kubeconfig"),
+            gantry_testkit::http::Credentials::Anonymous => json!({}),
         };
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "it",
@@ -231,6 +236,8 @@ impl Site {
     fn command(&self, person: &Person, words: &[&str], flags: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
         command.args(words).args(flags).arg("--kubeconfig").arg(&person.0);
+        // A folder of their own: nothing of the project is found by chance.
+        command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -582,9 +589,8 @@ pub(crate) async fn cs_20(site: &Site) {
 /// What is shared goes when nobody else needs it, and the command says what stays and why.
 pub(crate) async fn as_44(site: &Site) {
     let admin = site.administrator();
-    let group = ["--group", FMA_GROUP];
-    site.gantry(&admin, &["install", "crds", "-o", "json"], &group).ended(0);
-    site.gantry(&admin, &["install", "policies", "-o", "json"], &group).ended(0);
+    site.install(&admin, 0, &site.commit(&["v1alpha1"], "small"), &[]);
+    site.gantry(&admin, &["install", "policies", "-o", "json"], &[]).ended(0);
     let person = site.user("as-44-mine").await;
     site.give_roles("as-44-mine", &person).await;
     site.user("as-44-theirs").await;
@@ -625,9 +631,8 @@ pub(crate) async fn as_44(site: &Site) {
 /// The files of the project remove what they brought.
 pub(crate) async fn cs_25_and_cs_45(site: &Site) {
     let admin = site.administrator();
-    let group = ["--group", FMA_GROUP, "-o", "json"];
-    site.gantry(&admin, &["install", "crds"], &group).ended(0);
-    site.gantry(&admin, &["install", "policies"], &group).ended(0);
+    site.install(&admin, 0, &site.commit(&["v1alpha1"], "small"), &[]);
+    site.gantry(&admin, &["install", "policies", "-o", "json"], &[]).ended(0);
     for folder in ["crd", "validating-admission-policies"] {
         for entry in std::fs::read_dir(root().join("config").join(folder)).unwrap() {
             let path = entry.unwrap().path();
@@ -655,6 +660,7 @@ pub(crate) async fn foreign_versions_keep_a_definition(site: &Site) {
     let report = site.gantry(&admin, &words, &[]).ended(3);
     let why = outcome(&report, CONFIGS)["why"].as_str().unwrap();
     assert!(why.contains("versions of others: v1beta1"), "{why}");
+    assert_eq!(site.versions().await, ["v1alpha1", "v1beta1"]);
 }
 
 /// The right to read nodes: made, extended, bound once, and taken back. Old bindings of `view` are

@@ -16,7 +16,7 @@ macro_rules! scenarios {
             let clock = Clock::system();
             let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
             let server = plan.start(&clock).await.unwrap();
-            let site = Site::new(server.target(), &clock).await;
+            let site = Site::new(server.target(), &clock);
             shared::$run(&site).await;
             site.clean().await;
         }
@@ -107,4 +107,28 @@ fn a_folder_that_is_no_commit_is_refused() {
     std::fs::write(folder.path().join("crd/a.yaml"), "kind: Pod\napiVersion: v1\n").unwrap();
     let run = gantry(&["install", "crds", "--config-dir", path]);
     assert!(run.code == 1 && run.err.contains("is a v1 Pod, not a"), "{}", run.err);
+}
+
+/// The page for administrators has every name that they are to let people write, and the known weakness.
+#[test]
+fn cs_23_cs_32_and_cs_42_administrators_are_told() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sharing.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let owners = ["fma-crd-admin", "fma-policy-admin"];
+    for entry in inventory().iter().filter(|entry| owners.contains(&entry.owner)) {
+        assert!(page.contains(&format!("`{}`", entry.name)), "{}", entry.name);
+    }
+    for words in ["`fma-crd-admin`", "`fma-policy-admin`", "ends in `-fma-controllers` is exempt"] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn a_context_that_is_not_there_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, "{apiVersion: v1, kind: Config, contexts: []}").unwrap();
+    let words = ["share", "status", "--context", "none", "--kubeconfig", file.to_str().unwrap()];
+    let Run { code, err, .. } = gantry(&words);
+    assert!(code == 1 && err.contains("cannot use kubeconfig"), "{err}");
 }

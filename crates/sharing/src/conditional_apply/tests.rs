@@ -172,7 +172,8 @@ impl Server {
         let named = text(object, "/metadata/resourceVersion");
         let mut next = object.clone();
         if let Some(live) = &self.object {
-            if named != text(live, "/metadata/resourceVersion") {
+            // Who names no revision replaces any.
+            if !named.is_empty() && named != text(live, "/metadata/resourceVersion") {
                 return Err(());
             }
             next["status"] = live["status"].clone();

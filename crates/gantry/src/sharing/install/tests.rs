@@ -47,7 +47,7 @@ async fn as_42_policies_are_skipped_with_a_word_where_they_are_not_served() {
         assert_eq!((method, path), (&Method::GET, policies::DISCOVERY));
         (200, json!({"resources": [{"name": "validatingwebhookconfigurations"}]}))
     });
-    let lines = super::policies(&server, &policies::policies(), false).await;
+    let lines = policies(&server, &policies::policies(), false).await;
     assert_eq!(lines.len(), 4);
     for line in &lines {
         assert_eq!(line.outcome, Outcome::Skipped);
