@@ -50,7 +50,8 @@ impl DeleteOptions {
         Self { uid: Some(uid.to_owned()), policy: Some(policy), ..Self::default() }
     }
 
-    /// Reads body and parameters; what the body says goes first.
+    /// Reads the body, or the parameters if there is none: as with Kubernetes, who sends a body has
+    /// said everything there.
     fn read(ask: &Ask) -> Result<Self, Refusal> {
         let body = if ask.body.iter().all(u8::is_ascii_whitespace) {
             Value::Null
@@ -62,7 +63,8 @@ impl DeleteOptions {
     }
 
     fn from_parts(ask: &Ask, body: &Value) -> Result<Self, Refusal> {
-        let query = &ask.query;
+        let nothing = Query::default();
+        let query = if body.is_null() { &ask.query } else { &nothing };
         let said = |name: &str| body.get(name).filter(|value| !value.is_null());
         let policy = said("propagationPolicy").and_then(Value::as_str).map(str::to_owned);
         let policy = policy.or_else(|| query.get("propagationPolicy").map(str::to_owned));

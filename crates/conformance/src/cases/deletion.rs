@@ -14,6 +14,7 @@ pub(super) const CASES: &[Case] = &[
     case!("graceful-deletion-of-a-pod", [21], graceful),
     case!("deletion-of-an-unscheduled-pod", [21], unscheduled),
     case!("deletion-of-a-job-warns", [23], job_warns),
+    case!("options-in-body-or-query", [23], body_or_query),
     case!("deletion-of-a-collection", [36], collection),
     case!("deletion-of-namespaces", [25, 36], namespaces),
     case!("terminating-namespace-refuses", [25], terminating),
@@ -132,6 +133,19 @@ async fn graceful(talk: &mut Conversation) -> Outcome {
     let body = json!({ "gracePeriodSeconds": 0 });
     talk.ask(Ask::delete(path.clone()).json(&body)).await?.expect(200)?;
     talk.get(&path).await?.expect(404)?;
+    Ok(())
+}
+
+/// Who sends options in a body has said everything there: the query is not looked at.
+async fn body_or_query(talk: &mut Conversation) -> Outcome {
+    for body in [json!({}), json!({ "propagationPolicy": "Background" })] {
+        talk.create(CONFIG_MAPS, &config_map("a", "x")).await?;
+        let tried = with(&at(CONFIG_MAPS, "a"), "dryRun=All");
+        talk.delete(&tried).await?.expect(200)?;
+        talk.get(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+        talk.ask(Ask::delete(tried).json(&body)).await?.expect(200)?;
+        talk.get(&at(CONFIG_MAPS, "a")).await?.expect(404)?;
+    }
     Ok(())
 }
 

@@ -47,7 +47,7 @@ pub async fn connect(kubeconfig: &str, server: Option<&Uri>) -> Result<kube::Cli
     client(&configure(kubeconfig, server).await?)
 }
 
-/// A client for the server of one context of a kubeconfig; without a file, that of the usual places.
+/// How to reach the server of one context of a kubeconfig; without a file, of the usual places.
 ///
 /// # Errors
 /// There is no such file or context, or the credentials cannot be used.

@@ -261,3 +261,52 @@ fn a_file_of_nodes_is_refused_with_all_that_is_wrong_with_it() {
     assert!(run.err.contains("line 3") && run.err.contains("cpu"), "{}", run.err);
     assert!(run.err.contains("line 4") && run.err.contains("colour"), "{}", run.err);
 }
+
+/// A quota that refuses pods is seen on the set and on its deployment, as `kubectl describe` shows it,
+/// and no longer when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_quota_is_said_and_forgotten() {
+    const QUOTAS: &str = "/api/v1/namespaces/default/resourcequotas";
+    const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
+    let cluster = Cluster::ephemeral().await;
+    let quota = |pods: &str| json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": pods}}});
+    cluster.post(QUOTAS, &quota("1")).await;
+    let counted = |it: &Value| it["status"]["hard"]["pods"] == "1";
+    cluster.until(&format!("{QUOTAS}/q"), "was counted", counted).await;
+    cluster.post(DEPLOYMENTS, &deployment("full", 3)).await;
+
+    let failure = |object: &Value| -> Value {
+        let list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = list.into_iter().find(|it| it["type"] == "ReplicaFailure");
+        found.unwrap_or_default()
+    };
+    let full = format!("{DEPLOYMENTS}/full");
+    let refused = |it: &Value| failure(it)["reason"] == "FailedCreate";
+    let seen = cluster.until(&full, "said that pods are refused", refused).await;
+    let condition = failure(&seen);
+    assert_eq!(condition["status"], "True");
+    let words = condition["message"].as_str().unwrap();
+    assert!(words.contains("exceeded quota: q, requested: pods=1, used: pods=1"), "{words}");
+    assert!(words.starts_with("pods \"full-"), "{words}");
+    let sets = cluster.get(&format!("{SETS}?labelSelector=app%3Dfull")).await;
+    let set = &sets["items"][0];
+    assert_eq!(failure(set)["message"], condition["message"], "{set:#}");
+    assert_eq!(failure(set)["lastUpdateTime"], Value::Null, "sets have no such field");
+    let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+    let events = format!(
+        "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}%2Creason%3DFailedCreate"
+    );
+    let told = |it: &Value| it["items"].as_array().is_some_and(|it| !it.is_empty());
+    let events = cluster.until(&events, "told of it", told).await;
+    let words = events["items"][0]["message"].as_str().unwrap();
+    assert!(words.starts_with("Error creating: pods \"full-"), "{words}");
+
+    cluster.merge(&format!("{QUOTAS}/q"), &quota("10")).await;
+    // What was refused waits for a while; any change ends the wait.
+    cluster.merge(&full, &json!({"spec": {"minReadySeconds": 1}})).await;
+    let well = |it: &Value| is_rolled_out(it, 3) && failure(it).is_null();
+    cluster.until(&full, "was rolled out", well).await;
+    let good = |it: &Value| failure(it).is_null() && it["status"]["readyReplicas"] == 3;
+    cluster.until(&format!("{SETS}/{name}"), "was well", good).await;
+    cluster.stop(Signal::TERM).await;
+}
