@@ -233,7 +233,7 @@ pub fn plan(seen: &BudgetSeen) -> Plan {
             "conditions": next.conditions.iter().map(spell).collect::<Vec<_>>(),
         }}),
     };
-    plan.steps.push(Step { write, done: note, refused: None });
+    plan.steps.push(Step { done: note, ..Step::new(write) });
     plan
 }
 

@@ -123,7 +123,7 @@ pub fn plan(seen: &Seen) -> Plan {
         };
         let words = format!("Node {} status is now: NodeNotReady", node.metadata.name);
         let note = Note::normal(about(node), "NodeNotReady", words);
-        plan.steps.push(Step { write, done: was_ready.then_some(note), refused: None });
+        plan.steps.push(Step { done: was_ready.then_some(note), ..Step::new(write) });
     }
     if let Some(step) = keep(seen) {
         plan.steps.push(step);

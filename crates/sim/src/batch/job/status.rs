@@ -156,5 +156,5 @@ pub(super) fn write(job: &Job, status: &JobStatus, note: Option<Note>) -> Option
         fence: job.metadata.fence(),
         body,
     };
-    Some(Step { write, done: note, refused: None })
+    Some(Step { done: note, ..Step::new(write) })
 }
