@@ -20,9 +20,9 @@ const OLD_NAME_LABEL: &str = "job-name";
 pub(crate) const RULES: Rules = Rules {
     default: |object| {
         default_template(object, "spec.template");
-        let labels = at(object, "spec.template.metadata.labels").clone();
-        if labels.is_object() && is_empty(object, "metadata.labels") {
-            put(object, "metadata.labels", labels);
+        // A new one gets them with its selector, which they must be told apart from labels of its own for.
+        if is_set(object, "metadata.uid") {
+            default_labels(object);
         }
         if let Some(spec) = at_mut(object, "spec") {
             default_spec(spec);
@@ -64,7 +64,7 @@ pub(crate) fn default_patterns(spec: &mut Value) {
 /// Pods of a job are its own: unless the client takes care of it, the server chooses the selector.
 fn generate_selector(object: &mut Value) {
     if flag(object, "spec.manualSelector") {
-        return;
+        return default_labels(object);
     }
     let (name, uid) = (text(object, "metadata.name"), text(object, "metadata.uid"));
     let own = [
@@ -75,8 +75,15 @@ fn generate_selector(object: &mut Value) {
     ];
     add(object, "spec.selector.matchLabels", &own[..1]);
     add(object, "spec.template.metadata.labels", &own);
-    // Labels that came from the template get the same.
-    add(object, "metadata.labels", &own);
+    default_labels(object);
+}
+
+/// A job without labels has those of its template.
+fn default_labels(object: &mut Value) {
+    let labels = at(object, "spec.template.metadata.labels").clone();
+    if labels.is_object() && is_empty(object, "metadata.labels") {
+        put(object, "metadata.labels", labels);
+    }
 }
 
 fn add(object: &mut Value, path: &str, labels: &[(&str, Value)]) {
