@@ -11,6 +11,7 @@ mod tables;
 
 mod deletion;
 mod dry_run;
+mod evictions;
 mod field_validation;
 mod metadata;
 mod paging;
@@ -57,7 +58,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 39] = [
+pub const TOPICS: [Topic; 40] = [
     ("discovery", discovery::CASES),
     ("negotiation", negotiation::CASES),
     ("protobuf", protobuf::CASES),
@@ -66,6 +67,7 @@ pub const TOPICS: [Topic; 39] = [
     ("revisions", revisions::CASES),
     ("metadata", metadata::CASES),
     ("deletion", deletion::CASES),
+    ("evictions", evictions::CASES),
     ("paging", paging::CASES),
     ("watches", watches::CASES),
     ("selectors", selectors::CASES),
