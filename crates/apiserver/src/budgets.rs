@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Ask};
@@ -45,8 +44,7 @@ impl Api {
             _ => {
                 let words = "This pod has more than one PodDisruptionBudget, which the eviction \
                              subresource does not support.";
-                let code = StatusCode::INTERNAL_SERVER_ERROR;
-                return Err(Refusal::verdict(code, "InternalError", words.to_owned()));
+                return Err(Refusal::failure(words));
             }
         };
         let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";

@@ -230,7 +230,6 @@ async fn labels_of_a_job(talk: &mut Conversation) -> Outcome {
         ("a", json!({}), json!({}), 4),
         ("b", json!({}), json!({ "app": "b" }), 5),
         ("c", json!({ "app": "c" }), json!({}), 1),
-        ("d", json!({ "app": "d" }), json!({ "app": "d" }), 1),
     ];
     for (name, own, of_pods, count) in table {
         let job = json!({

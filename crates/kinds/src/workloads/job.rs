@@ -20,10 +20,7 @@ const OLD_NAME_LABEL: &str = "job-name";
 pub(crate) const RULES: Rules = Rules {
     default: |object| {
         default_template(object, "spec.template");
-        // A new one gets them with its selector, which they must be told apart from labels of its own for.
-        if is_set(object, "metadata.uid") {
-            default_labels(object);
-        }
+        default_labels(object);
         if let Some(spec) = at_mut(object, "spec") {
             default_spec(spec);
             fill(spec, "completionMode", "NonIndexed");
@@ -64,7 +61,7 @@ pub(crate) fn default_patterns(spec: &mut Value) {
 /// Pods of a job are its own: unless the client takes care of it, the server chooses the selector.
 fn generate_selector(object: &mut Value) {
     if flag(object, "spec.manualSelector") {
-        return default_labels(object);
+        return;
     }
     let (name, uid) = (text(object, "metadata.name"), text(object, "metadata.uid"));
     let own = [
@@ -73,9 +70,15 @@ fn generate_selector(object: &mut Value) {
         (OLD_UID_LABEL, json!(uid)),
         (OLD_NAME_LABEL, json!(name)),
     ];
+    // Labels that came from the template get the same; those that are the job's own stay.
+    let labels = at(object, "metadata.labels");
+    let inherited = is_empty(object, "metadata.labels")
+        || labels == at(object, "spec.template.metadata.labels");
     add(object, "spec.selector.matchLabels", &own[..1]);
     add(object, "spec.template.metadata.labels", &own);
-    default_labels(object);
+    if inherited {
+        add(object, "metadata.labels", &own);
+    }
 }
 
 /// A job without labels has those of its template.
