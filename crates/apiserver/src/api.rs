@@ -247,7 +247,7 @@ impl Api {
             format,
             now: self.now(),
         };
-        let warning = ask.resource.custom().and_then(|custom| custom.deprecation.clone());
+        let warning = ask.resource.deprecation();
         let style = ask.style;
         let answer = self.serve(verb, ask).await;
         let Some(warning) = warning else { return answer };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Ask};
@@ -12,6 +11,11 @@ use crate::selector::LabelSelector;
 use crate::status::{Cause, Refusal};
 use crate::stored::Metadata;
 use crate::write::{Changed, meta, seconds};
+
+/// How many seconds a client waits for a budget that was changed to be counted anew.
+const COUNTED_AFTER: u32 = 10;
+/// How many pods that were told to go a budget remembers.
+const MOST_DISRUPTED: usize = 2000;
 
 impl Api {
     /// Takes one disruption from the budget a pod is under, or refuses.
@@ -40,8 +44,7 @@ impl Api {
             _ => {
                 let words = "This pod has more than one PodDisruptionBudget, which the eviction \
                              subresource does not support.";
-                let code = StatusCode::INTERNAL_SERVER_ERROR;
-                return Err(Refusal::verdict(code, "InternalError", words.to_owned()));
+                return Err(Refusal::failure(words));
             }
         };
         let always = budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow";
@@ -61,10 +64,7 @@ impl Api {
         write.dry_run = dry_run;
         let victim = meta(pod, "name").to_owned();
         self.modify(&mut write, |_, write, live| {
-            let left = live["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
-            if left < 1 {
-                return Err(exhausted(&name, &live["status"]));
-            }
+            let left = left(live)?;
             let mut budget = live.clone();
             budget["status"]["disruptionsAllowed"] = json!(left - 1);
             budget["status"]["disruptedPods"][&victim] = json!(now);
@@ -84,18 +84,39 @@ impl Api {
     }
 }
 
-fn exhausted(name: &str, status: &Value) -> Refusal {
-    let number = |field: &str| status[field].as_i64().unwrap_or(0);
-    let (desired, healthy) = (number("desiredHealthy"), number("currentHealthy"));
-    let cause = Cause {
-        reason: "DisruptionBudget".to_owned(),
-        message: format!(
-            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
-        ),
-        field: String::new(),
+/// How many disruptions a budget has left, of which there is one at least.
+fn left(budget: &Value) -> Result<i64, Refusal> {
+    let (name, status) = (meta(budget, "name"), &budget["status"]);
+    let number = |value: &Value| value.as_i64().unwrap_or(0);
+    let refusal = |message: String| {
+        let reason = "DisruptionBudget".to_owned();
+        let cause = Cause { reason, message, field: String::new() };
+        let words = "Cannot evict pod as it would violate the pod's disruption budget.";
+        Refusal::too_many(words, Some(cause))
     };
-    let words = "Cannot evict pod as it would violate the pod's disruption budget.";
-    Refusal::too_many(words, Some(cause))
+    let forbidden = |why: &str| Refusal::forbidden("policy", "poddisruptionbudget", name, why);
+    // What it allowed before it was changed says nothing about now.
+    if number(&status["observedGeneration"]) < number(&budget["metadata"]["generation"]) {
+        let message =
+            format!("The disruption budget {name} is still being processed by the server.");
+        return Err(refusal(message).with_retry(COUNTED_AFTER));
+    }
+    let left = number(&status["disruptionsAllowed"]);
+    if left < 0 {
+        return Err(forbidden("pdb disruptions allowed is negative"));
+    }
+    if status["disruptedPods"].as_object().is_some_and(|it| it.len() > MOST_DISRUPTED) {
+        let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+        return Err(forbidden(why));
+    }
+    if left == 0 {
+        let desired = number(&status["desiredHealthy"]);
+        let healthy = number(&status["currentHealthy"]);
+        return Err(refusal(format!(
+            "The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+        )));
+    }
+    Ok(left)
 }
 
 fn is_ready(pod: &Value) -> bool {

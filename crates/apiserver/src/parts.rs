@@ -128,6 +128,9 @@ impl Api {
     async fn evict(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
         let content = negotiate::content(&ask.headers, false)?;
         let (mut eviction, _) = decode::tree(content, &ask.body, "Eviction")?;
+        if meta(&eviction, "name") != ask.target.name {
+            return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));
+        }
         let said = WriteOptions::read(&ask.query, "CreateOptions")?;
         let (said, dry_run) = (create_options(&said), said.dry_run);
         let warnings = self.review_part(&ask, "eviction", &said, dry_run, &mut eviction).await?;

@@ -107,6 +107,19 @@ impl Resource {
         }
     }
 
+    /// What everyone is told who still uses it.
+    pub(crate) fn deprecation(&self) -> Option<String> {
+        if let Some(custom) = self.custom() {
+            return custom.deprecation.clone();
+        }
+        let since = match (self.group.as_str(), self.kind.as_str()) {
+            ("", "ComponentStatus") => "v1.19+",
+            ("", "Endpoints") => "v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+            _ => return None,
+        };
+        Some(format!("{} {} is deprecated in {since}", self.version, self.kind))
+    }
+
     /// The part of its objects called `name`.
     #[must_use]
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {

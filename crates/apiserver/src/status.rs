@@ -93,7 +93,7 @@ impl Refusal {
         self
     }
 
-    fn with_retry(mut self, seconds: u32) -> Self {
+    pub(crate) fn with_retry(mut self, seconds: u32) -> Self {
         self.details.get_or_insert_default().retry_after_seconds = seconds;
         self
     }

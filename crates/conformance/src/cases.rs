@@ -12,6 +12,7 @@ mod tables;
 
 mod deletion;
 mod dry_run;
+mod evictions;
 mod field_validation;
 mod metadata;
 mod paging;
@@ -68,6 +69,7 @@ pub const TOPICS: [Topic; 40] = [
     ("revisions", revisions::CASES),
     ("metadata", metadata::CASES),
     ("deletion", deletion::CASES),
+    ("evictions", evictions::CASES),
     ("paging", paging::CASES),
     ("watches", watches::CASES),
     ("selectors", selectors::CASES),

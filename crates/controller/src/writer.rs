@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Outcome, Write};
+use gantry_reconcile::{Outcome, Reference, Uid, Write};
+use http::{Method, StatusCode};
+use serde::Deserialize;
 
-use crate::ask::{ask, chain};
+use crate::ask::{ask, chain, request};
 use crate::lease::{NotLeading, Permit};
 use crate::rate::Limiter;
 use crate::run::Actor;
@@ -75,6 +77,50 @@ impl Writer {
                 Err(error) => Outcome::Unanswered(chain(&error)).into(),
             },
         }
+    }
+}
+
+impl Writer {
+    /// Makes sure that an object is there and not going.
+    ///
+    /// # Errors
+    /// What becomes of a write that depends on it: it is stale, or nobody knows.
+    pub async fn find(&self, actor: &Actor, object: &Reference) -> Result<(), Answer> {
+        self.limiter.turn().await;
+        let Reference { resource, key, uid, .. } = object;
+        let request = request(Method::GET, &resource.path(key), "", Vec::new());
+        let stale = || Outcome::Stale(format!("{resource} {key} is gone or going"));
+        let unanswered = |why: String| Outcome::Unanswered(why);
+        let outcome = match ask(&actor.client, &self.clock, self.limit, request).await {
+            Ok(reply) if reply.status == StatusCode::NOT_FOUND => stale(),
+            Ok(reply) if reply.status.is_success() => match serde_json::from_slice(&reply.body) {
+                Ok(Named { metadata }) if metadata.is(uid) => return Ok(()),
+                Ok(_) => stale(),
+                Err(error) => unanswered(format!("cannot read the answer: {error}")),
+            },
+            Ok(reply) => unanswered(reply.refusal().message),
+            Err(error) => unanswered(chain(&error)),
+        };
+        Err(outcome.into())
+    }
+}
+
+/// As much of an object as tells whether it stays.
+#[derive(Deserialize)]
+struct Named {
+    metadata: Identity,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    uid: String,
+    deletion_timestamp: Option<String>,
+}
+
+impl Identity {
+    fn is(&self, uid: &Uid) -> bool {
+        self.uid == uid.as_str() && self.deletion_timestamp.is_none()
     }
 }
 

@@ -52,11 +52,6 @@ pub(crate) fn cron_job(object: &Value, old: Option<&Value>) -> Vec<String> {
     all
 }
 
-/// Warnings of Endpoints: there is something better.
-pub(crate) fn endpoints(_object: &Value, _old: Option<&Value>) -> Vec<String> {
-    vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]
-}
-
 /// Warnings of a service.
 pub(crate) fn service(object: &Value, _old: Option<&Value>) -> Vec<String> {
     let ignored = text(object, "spec.clusterIP") == "None"

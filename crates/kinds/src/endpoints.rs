@@ -20,7 +20,6 @@ pub(crate) const ENDPOINTS_RULES: Rules = Rules {
     },
     validate: |object| check_endpoints(object).into_vec(),
     validate_update: |new, _| check_endpoints(new).into_vec(),
-    warnings: crate::advice::endpoints,
     ..Rules::NONE
 };
 

@@ -64,19 +64,29 @@ pub struct Step {
     pub done: Vec<Note>,
     /// Told when it was refused; the server's words are put after the message.
     pub refused: Option<Note>,
+    /// What must be there and not be going. The server is asked right before the write, because what
+    /// is known of one kind may be older than what is known of another.
+    pub provided: Option<Reference>,
 }
 
 impl Step {
     /// A write about which nothing is told.
     #[must_use]
     pub fn new(write: Write) -> Self {
-        Self { write, done: Vec::new(), refused: None }
+        Self { write, done: Vec::new(), refused: None, provided: None }
     }
 
     /// Tells this too when the write took.
     #[must_use]
     pub fn done(mut self, note: Note) -> Self {
         self.done.push(note);
+        self
+    }
+
+    /// Writes only while this is there and not going.
+    #[must_use]
+    pub fn provided(mut self, object: Reference) -> Self {
+        self.provided = Some(object);
         self
     }
 
@@ -116,6 +126,8 @@ pub struct Note {
     pub reason: Cow<'static, str>,
     /// What, in a sentence.
     pub message: String,
+    /// In the course of what, if whoever tells it writes events of the newer form, which have it.
+    pub action: Option<&'static str>,
 }
 
 /// How serious a note is.
@@ -131,12 +143,18 @@ impl Note {
     /// A note that all is as it should be.
     #[must_use]
     pub fn normal(about: Reference, reason: &'static str, message: String) -> Self {
-        Self { about, tone: Tone::Normal, reason: Cow::Borrowed(reason), message }
+        Self { about, tone: Tone::Normal, reason: Cow::Borrowed(reason), message, action: None }
     }
 
     /// A note that somebody should look.
     #[must_use]
     pub fn warning(about: Reference, reason: &'static str, message: String) -> Self {
-        Self { about, tone: Tone::Warning, reason: Cow::Borrowed(reason), message }
+        Self { about, tone: Tone::Warning, reason: Cow::Borrowed(reason), message, action: None }
+    }
+
+    /// The same as an event of the newer form, told in the course of this.
+    #[must_use]
+    pub fn doing(self, action: &'static str) -> Self {
+        Self { action: Some(action), ..self }
     }
 }

@@ -95,6 +95,7 @@ pub fn nodes(settings: &kubelet::Settings) -> Vec<Member> {
 fn controllers(brief: &Brief) -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     let mut add = |controller: Arc<dyn Controller>, account: &'static str| {
+        let component = component(controller.name(), account);
         members.push(Member {
             controller,
             user: format!("system:serviceaccount:kube-system:{account}"),
@@ -104,7 +105,7 @@ fn controllers(brief: &Brief) -> Vec<Member> {
                 rights::CONTROLLERS,
             ],
             manager: "kube-controller-manager",
-            component: account,
+            component,
             workers: WORKERS,
         });
     };
@@ -129,6 +130,17 @@ fn controllers(brief: &Brief) -> Vec<Member> {
     members
 }
 
+/// Who a controller's events come from: whom it acts as, but for those whose originals have two names.
+fn component(controller: &str, account: &'static str) -> &'static str {
+    match controller {
+        "daemonset" => "daemonset-controller",
+        "disruption" | "stale-disruption" => "controllermanager",
+        "endpoint-slice" => "endpoint-slice-controller",
+        "taint-eviction" => "taint-eviction-controller",
+        _ => account,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -148,6 +160,20 @@ mod tests {
         for member in &members {
             assert!(!member.user.ends_with(':') && !member.component.is_empty(), "{member:?}");
             assert!(member.workers > 0, "{member:?}");
+        }
+        let component = |name: &str| {
+            let member = members.iter().find(|it| it.controller.name() == name);
+            member.map(|it| it.component)
+        };
+        let two_names = [
+            ("daemonset", "daemonset-controller"),
+            ("deployment", "deployment-controller"),
+            ("disruption", "controllermanager"),
+            ("endpoint-slice", "endpoint-slice-controller"),
+            ("taint-eviction", "taint-eviction-controller"),
+        ];
+        for (name, expected) in two_names {
+            assert_eq!(component(name), Some(expected), "{name}");
         }
     }
 }

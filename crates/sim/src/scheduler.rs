@@ -158,7 +158,7 @@ impl<'a> Turn<'a> {
         self.failed = None;
         let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
         let said = format!("Successfully assigned {key} to {node}");
-        let note = Note::normal(about(pod), "Scheduled", said);
+        let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
         plan.steps.push(Step::new(Write::Bind { key, uid, node }).done(note));
     }
 
@@ -171,13 +171,13 @@ impl<'a> Turn<'a> {
         let mut message = reason::message(misfits.len(), reasons);
         match preempt::search(&mut self.board, pod, misfits, &self.budgets) {
             Preemption::No(why) => {
-                message = format!("{message} preemption: {why}");
+                message = reason::with_way_out(&message, &why);
                 self.failed = Some((pod, message.clone()));
                 // What was to be freed for it will not do.
                 self.hold(pod, message, Nominated::None, plan);
             }
             Preemption::Wait(why) => {
-                message = format!("{message} preemption: {why}");
+                message = reason::with_way_out(&message, &why);
                 // Others less important must not take what is being freed for it.
                 if let Some(at) = self.board.find(&pod.status.nominated_node_name) {
                     self.board.put(pod, at);
@@ -227,6 +227,7 @@ impl<'a> Turn<'a> {
                 status["nominatedNodeName"] = json!((!nominee.is_empty()).then_some(nominee));
             }
             let note = Note::warning(about(pod), "FailedScheduling", message.clone());
+            let note = note.doing("Scheduling");
             plan.steps.push(Step::new(merge(pod, &status)).done(note));
         }
         let reason = "Unschedulable".into();
@@ -276,7 +277,8 @@ fn push_out(victim: &Pod, by: &Pod, node: &str, now: Timestamp, plan: &mut Plan)
         grace: None,
         propagation: None,
     };
-    plan.steps.push(Step::new(delete).done(Note::normal(about(victim), "Preempted", said)));
+    let note = Note::normal(about(victim), "Preempted", said).doing("Preempting");
+    plan.steps.push(Step::new(delete).done(note));
 }
 
 /// A pod's conditions with this one among them.

@@ -20,6 +20,7 @@ pub(super) const CASES: &[Case] = &[
     case!("status-of-custom-objects", [19], status_isolation),
     case!("owner-references", [18], owner_references),
     case!("finalizer-names", [20], finalizer_names),
+    case!("labels-of-a-job", [18], labels_of_a_job),
 ];
 
 /// Letters a server makes names of: no vowels, so that no word appears.
@@ -219,5 +220,32 @@ async fn finalizer_names(talk: &mut Conversation) -> Outcome {
     ])?;
     let free = json!({ "metadata": { "finalizers": [] } });
     talk.patch(&at(WIDGETS, "w"), Patch::Merge, &free).await?.expect(200)?;
+    Ok(())
+}
+
+/// A job without labels has those of its template; its own stay as they are.
+async fn labels_of_a_job(talk: &mut Conversation) -> Outcome {
+    const JOBS: &str = "/apis/batch/v1/namespaces/{ns}/jobs";
+    let table = [
+        ("a", json!({}), json!({}), 4),
+        ("b", json!({}), json!({ "app": "b" }), 5),
+        ("c", json!({ "app": "c" }), json!({}), 1),
+    ];
+    for (name, own, of_pods, count) in table {
+        let job = json!({
+            "metadata": { "name": name, "labels": own },
+            "spec": { "suspend": true, "template": {
+                "metadata": { "labels": of_pods },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{ "name": "c", "image": "registry.test/c:1" }],
+                },
+            } },
+        });
+        talk.create(JOBS, &job).await?;
+        let stored = talk.get(&at(JOBS, name)).await?.expect(200)?;
+        let labels = stored.at("/metadata/labels").as_object().map_or(0, serde_json::Map::len);
+        same(&format!("labels of {name}"), &count, &labels)?;
+    }
     Ok(())
 }

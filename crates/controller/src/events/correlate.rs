@@ -228,7 +228,49 @@ fn post(said: &Said<'_>, written: &Written, combined: bool) -> Post {
     let again = (written.count > 1).then(
         || json!({ "count": written.count, "lastTimestamp": seconds(*at), "message": message }),
     );
+    let (event, again) = match note.action {
+        Some(action) => newer(said, written, event, action),
+        None => (event, again),
+    };
     Post { namespace: namespace.to_owned(), name: written.name.clone(), event, again }
+}
+
+/// An event as `events.k8s.io` has them, seen as one of the older sort: it has a time and an action
+/// instead of a source, and a series instead of a count.
+fn newer(
+    said: &Said<'_>,
+    written: &Written,
+    mut event: Value,
+    action: &str,
+) -> (Value, Option<Value>) {
+    let Said { component, host, at, .. } = said;
+    let instance = [*component, *host].into_iter().filter(|it| !it.is_empty());
+    let instance = instance.collect::<Vec<_>>().join("-");
+    for (field, value) in [
+        ("source", json!({})),
+        ("firstTimestamp", Value::Null),
+        ("lastTimestamp", Value::Null),
+        ("eventTime", micros(written.first).into()),
+        ("action", action.into()),
+        ("reportingComponent", (*component).into()),
+        ("reportingInstance", instance.into()),
+    ] {
+        event[field] = value;
+    }
+    if let Some(fields) = event.as_object_mut() {
+        fields.remove("count");
+    }
+    let again = (written.count > 1).then(|| {
+        let series = json!({ "count": written.count, "lastObservedTime": micros(*at) });
+        event["series"] = series.clone();
+        json!({ "series": series, "message": event["message"] })
+    });
+    (event, again)
+}
+
+/// A time as newer events have it: to the microsecond.
+fn micros(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
 /// A time as objects have it: to the second.

@@ -163,7 +163,14 @@ impl Desk {
     async fn carry_out_one(&self, step: Step) -> (Step, Answer) {
         let write = &step.write;
         let place = self.in_flight.acquire().await;
-        let answer = self.writer.write(&self.seat.actor, write).await;
+        let provided = match &step.provided {
+            Some(object) => self.writer.find(&self.seat.actor, object).await,
+            None => Ok(()),
+        };
+        let answer = match provided {
+            Ok(()) => self.writer.write(&self.seat.actor, write).await,
+            Err(answer) => answer,
+        };
         drop(place);
         let outcome = &answer.outcome;
         self.audience.make(write.resource(), |shelf| {

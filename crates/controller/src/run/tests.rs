@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -70,6 +71,13 @@ impl Controller for Obedient {
         };
         let writes = match key.name() {
             "panic" => panic!("as it was told"),
+            "owned" => {
+                let body = json!({ "metadata": { "name": "a", "namespace": "n" } });
+                let create = Write::Create { resource: Thing::RESOURCE, body };
+                let owner = Reference { key: Key::new("n", "owner"), ..about.clone() };
+                plan.steps.push(Step::new(create).provided(owner));
+                0
+            }
             "minutely" => {
                 plan.look_within(Duration::from_secs(60));
                 0
@@ -101,9 +109,19 @@ impl Stage {
         let hand = Hand::at(Timestamp::UNIX_EPOCH);
         let posts = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&posts);
+        let asked = Arc::new(AtomicUsize::new(0));
         let client = transport::in_process(move |request: Request<Bytes>| {
             let watch = request.uri().query().is_some_and(|it| it.contains("watch"));
             let (code, body) = match *request.method() {
+                Method::GET if request.uri().path().ends_with("/owner") => {
+                    match asked.fetch_add(1, Ordering::Relaxed) {
+                        0 => (404, r#"{"message":"not found","reason":"NotFound"}"#),
+                        1 => (200, r#"{"metadata":{"uid":"v"}}"#),
+                        2 => (200, r#"{"metadata":{"uid":"u","deletionTimestamp":"now"}}"#),
+                        3 => (500, r#"{"message":"busy"}"#),
+                        _ => (200, r#"{"metadata":{"uid":"u"}}"#),
+                    }
+                }
                 Method::GET => (200, r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#),
                 _ => (403, r#"{"message":"quota is used up","reason":"Forbidden"}"#),
             };
@@ -175,6 +193,25 @@ async fn after_many_refusals_the_rest_is_left() {
     assert_eq!(stage.planned("100").len(), 2, "it is tried again after a while");
     let events = stage.posts("events");
     assert!(events[0].contains("Error creating: quota is used up"), "{}", events[0]);
+}
+
+/// Gone, another one, going, unknown: four times nothing is written.
+#[tokio::test]
+async fn what_depends_on_an_object_waits_for_it() {
+    let stage = Stage::begin(Options::default()).await;
+    stage.wake("owned").await;
+    for tries in 1..5 {
+        assert_eq!(stage.planned("owned").len(), tries);
+        assert_eq!(stage.posts("things").len(), 0, "after {tries} tries");
+        let before = stage.planned("owned").len();
+        while stage.planned("owned").len() == before {
+            stage.hand.advance(Duration::from_millis(5)).await;
+        }
+        for _ in 0..20 {
+            stage.hand.advance(Duration::ZERO).await;
+        }
+    }
+    assert_eq!(stage.posts("things").len(), 1, "it is there");
 }
 
 #[tokio::test]

@@ -3,9 +3,12 @@
 
 mod access;
 mod dual_pods;
+mod flows;
 mod guests;
 mod hand_over;
 mod like_kubernetes;
+#[path = "../clients/mask.rs"]
+mod mask;
 mod operator;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
@@ -16,6 +19,9 @@ mod shared_process;
 #[path = "../it/shared_sharing.rs"]
 mod shared_sharing;
 mod sharing;
+#[path = "../clients/shell.rs"]
+#[expect(dead_code, reason = "programs at work are for others")]
+mod shell;
 
 use std::io::Write as _;
 

@@ -20,10 +20,7 @@ const OLD_NAME_LABEL: &str = "job-name";
 pub(crate) const RULES: Rules = Rules {
     default: |object| {
         default_template(object, "spec.template");
-        let labels = at(object, "spec.template.metadata.labels").clone();
-        if labels.is_object() && is_empty(object, "metadata.labels") {
-            put(object, "metadata.labels", labels);
-        }
+        default_labels(object);
         if let Some(spec) = at_mut(object, "spec") {
             default_spec(spec);
             fill(spec, "completionMode", "NonIndexed");
@@ -73,10 +70,23 @@ fn generate_selector(object: &mut Value) {
         (OLD_UID_LABEL, json!(uid)),
         (OLD_NAME_LABEL, json!(name)),
     ];
+    // Labels that came from the template get the same; those that are the job's own stay.
+    let labels = at(object, "metadata.labels");
+    let inherited = is_empty(object, "metadata.labels")
+        || labels == at(object, "spec.template.metadata.labels");
     add(object, "spec.selector.matchLabels", &own[..1]);
     add(object, "spec.template.metadata.labels", &own);
-    // Labels that came from the template get the same.
-    add(object, "metadata.labels", &own);
+    if inherited {
+        add(object, "metadata.labels", &own);
+    }
+}
+
+/// A job without labels has those of its template.
+fn default_labels(object: &mut Value) {
+    let labels = at(object, "spec.template.metadata.labels").clone();
+    if labels.is_object() && is_empty(object, "metadata.labels") {
+        put(object, "metadata.labels", labels);
+    }
 }
 
 fn add(object: &mut Value, path: &str, labels: &[(&str, Value)]) {

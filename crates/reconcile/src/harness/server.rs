@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::object::{Key, Resource, Revision};
+use crate::object::{Key, Reference, Resource, Revision};
 use crate::write::{Fence, Outcome, PODS, Part, Propagation, Refusal, Write};
 
 /// The finalizer of an object that goes after what belongs to it.
@@ -83,6 +83,12 @@ impl Server {
     #[must_use]
     pub fn get(&self, resource: &Resource, key: &Key) -> Option<&Value> {
         self.objects.get(&(resource.clone(), key.clone()))
+    }
+
+    /// Whether an object is there and not going.
+    pub(super) fn has(&self, object: &Reference) -> bool {
+        let found = self.get(&object.resource, &object.key);
+        found.is_some_and(|it| text(it, "uid") == object.uid.as_str() && !is_going(it))
     }
 
     /// All objects of a kind.

@@ -284,6 +284,8 @@ impl<'a> Trial<'a> {
         let lost = || Outcome::Unanswered("lost".to_owned());
         let outcome = if self.chance(self.faults.lost_requests) {
             lost()
+        } else if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
+            Outcome::Stale(format!("{} {} is gone or going", gone.resource, gone.key))
         } else {
             let outcome = self.commit(write);
             if self.chance(self.faults.lost_answers) {

@@ -81,6 +81,12 @@ impl Reason {
 /// What is said when there are no nodes at all.
 pub(super) const NO_NODES: &str = "no nodes available to schedule pods";
 
+/// The message with why nothing can be done about it: no device can be taken from a claim that does not
+/// use it, and no pod pushed out.
+pub(super) fn with_way_out(message: &str, preemption: &str) -> String {
+    format!("{message} no new claims to deallocate, preemption: {preemption}")
+}
+
 /// `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.`
 pub(super) fn message<'a>(nodes: usize, reasons: impl IntoIterator<Item = &'a Reason>) -> String {
     let mut counts = BTreeMap::<&Reason, usize>::new();

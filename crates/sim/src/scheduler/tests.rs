@@ -95,10 +95,8 @@ fn each_rule_in_its_own_words() {
     let away = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"affinity": {"podAntiAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}]}}}});
-    let not_helpful =
-        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-    let no_victims =
-        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    let not_helpful = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    let no_victims = "no new claims to deallocate, preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
     let port = json!({"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}});
     let other = json!({"spec": {"containers": [{"name": "c", "ports": [
         {"containerPort": 80, "hostPort": 80, "protocol": "UDP"}]}]}});
@@ -295,7 +293,7 @@ fn reasons_are_counted_and_told_once() {
     let mut stand = stand(&nodes, &[pod("p", &asks("5"))]);
     let plan = stand.turn(0, &turn());
     let message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). \
-        preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
+        no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
     assert_eq!(plan.held[0].message, message);
     assert_eq!(stand.told(), [format!("FailedScheduling: {message}")]);
     let condition = stand.status("p")["conditions"][0].clone();

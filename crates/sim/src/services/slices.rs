@@ -383,7 +383,8 @@ fn create(seen: &SlicesSeen, family: &str, draft: &Draft, taken: &mut BTreeSet<S
     let name = name.into_iter().find(|name| !taken.contains(name)).unwrap_or_default();
     taken.insert(name.clone());
     let mut metadata = json!({
-        "name": name, "namespace": meta.namespace, "labels": labels(&seen.service),
+        "name": name, "generateName": format!("{}-", meta.name), "namespace": meta.namespace,
+        "labels": labels(&seen.service),
         "ownerReferences": [controlled_by(&Service::RESOURCE, meta)],
     });
     let trigger = trigger(seen, &draft.endpoints, &[]).or(meta.creation_timestamp);

@@ -111,7 +111,7 @@ fn a_slice_tells_what_clients_need() {
     let expected = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {
-            "name": body(&plan)["metadata"]["name"], "namespace": "n",
+            "name": body(&plan)["metadata"]["name"], "generateName": "web-", "namespace": "n",
             "labels": {
                 "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
                 "kubernetes.io/service-name": "web", "team": "a",

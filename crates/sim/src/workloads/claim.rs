@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gantry_reconcile::object::controlled_by;
-use gantry_reconcile::{Meta, Owner, View, Write};
+use gantry_reconcile::{Meta, Owner, Reference, Step, View, Write};
 use serde_json::{Value, json};
 
 use super::writes;
@@ -14,12 +14,12 @@ pub(super) struct Claim<V> {
     /// What it controls and means.
     pub(super) mine: Vec<Arc<V>>,
     /// Adoptions and releases.
-    pub(super) writes: Vec<Write>,
+    pub(super) steps: Vec<Step>,
 }
 
 impl<V> Default for Claim<V> {
     fn default() -> Self {
-        Self { mine: Vec::new(), writes: Vec::new() }
+        Self { mine: Vec::new(), steps: Vec::new() }
     }
 }
 
@@ -41,7 +41,7 @@ impl<V: View> Claim<V> {
                 let meta = object.meta();
                 let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
                 let others: Vec<Value> = others.map(reference).collect();
-                claim.writes.push(owners::<V>(meta, others));
+                claim.steps.push(Step::new(owners::<V>(meta, others)));
             }
         }
         for object in orphans {
@@ -52,7 +52,10 @@ impl<V: View> Claim<V> {
             let others = meta.owner_references.iter().filter(|it| it.uid != owner.uid);
             let mut all: Vec<Value> = others.map(reference).collect();
             all.push(controlled_by(&O::RESOURCE, owner));
-            claim.writes.push(owners::<V>(meta, all));
+            // What was let go by an owner that is deleted must not be taken back by those who do not
+            // know of that yet: it would be deleted with it.
+            let owner = Reference::to(&O::RESOURCE, owner);
+            claim.steps.push(Step::new(owners::<V>(meta, all)).provided(owner));
         }
         claim
     }

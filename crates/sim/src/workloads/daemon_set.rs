@@ -159,8 +159,8 @@ fn plan(seen: &Seen, births: impl Fn(&[String]) -> Births) -> Plan {
     if set.metadata.is_going() {
         return plan;
     }
-    let claims = seen.pods.writes.iter().chain(&seen.revisions.claim.writes);
-    claims.cloned().for_each(|write| plan.write(write));
+    let claims = seen.pods.steps.iter().chain(&seen.revisions.claim.steps);
+    plan.steps.extend(claims.cloned());
     if !plan.steps.is_empty() {
         // What is counted changes with these, so they come first and alone.
         return plan;

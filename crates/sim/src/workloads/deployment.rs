@@ -132,9 +132,9 @@ fn plan(seen: &Seen) -> Plan {
         hold(seen, &mut plan, "SelectingAll", message);
         return plan;
     }
-    if !seen.claim.writes.is_empty() {
+    if !seen.claim.steps.is_empty() {
         // What is counted changes with these, so they come first and alone.
-        seen.claim.writes.iter().cloned().for_each(|write| plan.write(write));
+        plan.steps.extend(seen.claim.steps.iter().cloned());
         return plan;
     }
     let mut sets = Sets::of(deployment, &seen.claim.mine);

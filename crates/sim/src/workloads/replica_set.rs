@@ -139,9 +139,9 @@ fn crowds(world: &World, set: &ReplicaSet) -> BTreeMap<String, usize> {
 
 fn plan(seen: &Seen) -> Plan {
     let mut plan = Plan::default();
-    if !seen.claim.writes.is_empty() {
+    if !seen.claim.steps.is_empty() {
         // What is counted changes with these, so they come first and alone.
-        seen.claim.writes.iter().take(MOST).cloned().for_each(|write| plan.write(write));
+        plan.steps.extend(seen.claim.steps.iter().take(MOST).cloned());
         return plan;
     }
     let counted = status::count(seen);

@@ -158,8 +158,8 @@ fn plan(seen: &Seen) -> Plan {
         hold(seen, &mut plan, "SelectingAll", message.to_owned());
         return plan;
     }
-    let claims = seen.pods.writes.iter().chain(&seen.revisions.claim.writes);
-    claims.cloned().for_each(|write| plan.write(write));
+    let claims = seen.pods.steps.iter().chain(&seen.revisions.claim.steps);
+    plan.steps.extend(claims.cloned());
     if !plan.steps.is_empty() {
         // What is counted changes with these, so they come first and alone.
         return plan;

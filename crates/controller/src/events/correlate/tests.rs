@@ -143,3 +143,31 @@ fn memory_is_bounded() {
     let again = case.say(&note("first", "x")).unwrap();
     assert_eq!((again.again, again.name == first.name), (None, false), "it was forgotten");
 }
+
+#[test]
+fn events_of_the_newer_form_have_a_time_an_action_and_a_series() {
+    let mut case = Case::new();
+    let note = note("a", "assigned").doing("Binding");
+    let first = case.say(&note).unwrap();
+    let expected = [
+        ("action", json!("Binding")),
+        ("eventTime", json!("2026-11-16T05:30:00.500000Z")),
+        ("firstTimestamp", Value::Null),
+        ("lastTimestamp", Value::Null),
+        ("source", json!({})),
+        ("reportingComponent", json!("kubelet")),
+        ("reportingInstance", json!("kubelet-node-1")),
+        ("series", Value::Null),
+        ("count", Value::Null),
+    ];
+    for (field, value) in expected {
+        assert_eq!(first.event[field], value, "{field}");
+    }
+    assert_eq!(first.again, None);
+    case.wait(1);
+    let second = case.say(&note).unwrap();
+    let series = json!({ "count": 2, "lastObservedTime": "2026-11-16T05:30:01.500000Z" });
+    assert_eq!(second.again, Some(json!({ "series": series, "message": "assigned" })));
+    assert_eq!(second.event["series"], series, "for a server that has forgotten the first");
+    assert_eq!(second.event["eventTime"], first.event["eventTime"]);
+}

@@ -471,10 +471,13 @@ fn sets_are_adopted_and_given_up() {
     assert_eq!(plan.steps.len(), 1, "alone");
     let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("{plan:?}") };
     assert_eq!(body["metadata"]["ownerReferences"][0]["name"], "web");
+    let provided = plan.steps[0].provided.as_ref().map(|it| it.key.name().to_owned());
+    assert_eq!(provided.as_deref(), Some("web"), "it is not adopted by one that is going");
     let stray = with(set("new", 1, 4, 4, 4), "/metadata/labels", json!({"app": "b"}));
     let plan = planned(&deployment(4), &[stray]);
     let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("{plan:?}") };
     assert_eq!(body["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!(plan.steps[0].provided, None, "who goes may still give up");
 }
 
 #[test]
