@@ -1,7 +1,20 @@
 //! Which devices a pod gets, decided without clock, network or chance.
 //!
 //! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
-//! [`Request`](problem::Request) says what a pod wants.
+//! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
+//! what stands in the way.
 
+mod allocate;
+mod bits;
 pub mod capacity;
+mod eligible;
+mod parts;
+mod prepare;
 pub mod problem;
+mod report;
+mod search;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use allocate::allocate;

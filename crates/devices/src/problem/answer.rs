@@ -21,6 +21,8 @@ pub enum Answer {
 pub enum Undecided {
     /// The budget was used up after so many steps.
     Steps(u64),
+    /// The node has more devices than are searched.
+    TooLarge,
     /// It was stopped.
     Stopped,
 }

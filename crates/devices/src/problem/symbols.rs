@@ -8,9 +8,15 @@ use gantry_api::devices::AttributeValue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Symbol(u32);
 
+impl Symbol {
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// The value of an attribute. Two are equal if and only if kind and value are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ValueSymbol(u32);
+pub struct ValueSymbol(pub(crate) u32);
 
 /// The value of an attribute, as match groups compare it: quantities by amount, versions by text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,5 @@
+//! The allocator on small inventories whose answer a person can see.
+
+mod build;
+mod limits;
+mod scenarios;
