@@ -2,12 +2,15 @@
 //!
 //! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
 //! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
-//! what stands in the way.
+//! what stands in the way. [`lower`] makes both from the objects of a cluster or of files, where
+//! [`constraint`]s say which devices qualify.
 
 mod allocate;
 mod bits;
 pub mod capacity;
+pub mod constraint;
 mod eligible;
+pub mod lower;
 mod parts;
 mod prepare;
 pub mod problem;
