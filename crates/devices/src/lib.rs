@@ -2,11 +2,12 @@
 //!
 //! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
 //! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
-//! what stands in the way.
+//! what stands in the way; [`choose`] says on which node.
 
 mod allocate;
 mod bits;
 pub mod capacity;
+mod choose;
 mod eligible;
 mod parts;
 mod prepare;
@@ -18,3 +19,4 @@ mod table;
 mod tests;
 
 pub use allocate::allocate;
+pub use choose::{Chosen, Offer, Packing, Placement, choose};
