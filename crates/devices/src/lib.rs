@@ -2,12 +2,13 @@
 //!
 //! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
 //! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
-//! what stands in the way. [`lower`] makes both from the objects of a cluster or of files, where
-//! [`constraint`]s say which devices qualify.
+//! what stands in the way; [`choose`] says on which node. [`lower`] makes both from the objects of a
+//! cluster or of files, where [`constraint`]s say which devices qualify.
 
 mod allocate;
 mod bits;
 pub mod capacity;
+mod choose;
 pub mod constraint;
 mod eligible;
 pub mod lower;
@@ -21,3 +22,4 @@ mod table;
 mod tests;
 
 pub use allocate::allocate;
+pub use choose::{Chosen, Offer, Packing, Placement, choose};

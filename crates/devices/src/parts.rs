@@ -21,28 +21,34 @@ pub(crate) struct Manner<'a> {
     pub(crate) required: &'a [(Symbol, Option<Symbol>)],
 }
 
-/// Whether the entries as they are can serve the whole request.
+/// How many sets of entries are looked at for one request on one device. Two dozen entries of one
+/// name can be split in more ways than a search lives for.
+const MOST_SETS: u32 = 1 << 14;
+
+/// Whether the entries as they are can serve the whole request. If nobody knows, they may.
 pub(crate) fn scarcity(entries: &[Entry], want: &Want<'_>) -> Scarcity {
     let manner = Manner { whole: true, few: false, required: &[] };
     let used = |at: usize| entries[at].used;
-    match serve(entries, &used, want, want.amount, manner).is_empty() {
-        true => Scarcity::Short,
-        false => Scarcity::Enough,
+    match serve(entries, &used, want, want.amount, manner) {
+        Some(ways) if ways.is_empty() => Scarcity::Short,
+        Some(_) | None => Scarcity::Enough,
     }
 }
 
 /// The ways to serve `amount` of what a request wants, best first. With `manner.whole` each serves
-/// all of it; else each gives as much as any way with the same required places.
+/// all of it; else each gives as much as any way with the same required places. None if there are
+/// more sets of entries than are looked at.
 pub(crate) fn serve(
     entries: &[Entry],
     used: &dyn Fn(usize) -> i128,
     want: &Want<'_>,
     amount: i128,
     manner: Manner<'_>,
-) -> Vec<Vec<Part>> {
+) -> Option<Vec<Vec<Part>>> {
     let of_name = |entry: &&(usize, &Entry)| Some(entry.1.name) == want.name;
     let named: Vec<(usize, &Entry)> = entries.iter().enumerate().filter(|e| of_name(&e)).collect();
-    let mut finder = Finder { named: &named, used, manner, parts: Vec::new(), found: Vec::new() };
+    let (parts, found) = (Vec::new(), Vec::new());
+    let mut finder = Finder { named: &named, used, manner, parts, found, sets: 0 };
     if amount == 0 {
         for (at, entry) in &named {
             if finder.agrees(entry) {
@@ -50,7 +56,7 @@ pub(crate) fn serve(
             }
         }
     } else {
-        finder.find(0, amount);
+        finder.find(0, amount)?;
     }
     let mut found = finder.found;
     if !manner.whole {
@@ -64,7 +70,7 @@ pub(crate) fn serve(
     if manner.few {
         found.sort_by_key(|(parts, _)| parts.len());
     }
-    found.into_iter().map(|(parts, _)| parts).collect()
+    Some(found.into_iter().map(|(parts, _)| parts).collect())
 }
 
 /// Where parts are, in each required kind of place.
@@ -87,11 +93,14 @@ struct Finder<'a> {
     parts: Vec<Part>,
     /// Ways, and what they leave unserved.
     found: Vec<(Vec<Part>, i128)>,
+    /// How many sets were looked at.
+    sets: u32,
 }
 
 impl Finder<'_> {
-    /// Adds entries from `from` on, earlier ones first, each giving all it can.
-    fn find(&mut self, from: usize, missing: i128) {
+    /// Adds entries from `from` on, earlier ones first, each giving all it can; none if there are
+    /// too many sets.
+    fn find(&mut self, from: usize, missing: i128) -> Option<()> {
         for at in from..self.named.len() {
             let (index, entry) = self.named[at];
             let joins = self.parts.is_empty() || entry.splits && self.all_split();
@@ -110,6 +119,10 @@ impl Finder<'_> {
                 true => wanted - given,
                 false => (missing - given).max(0),
             };
+            self.sets += 1;
+            if self.sets > MOST_SETS {
+                return None;
+            }
             self.parts.push(Part { entry: index, amount: given });
             if rest == 0 {
                 self.found.push((self.parts.clone(), 0));
@@ -117,10 +130,11 @@ impl Finder<'_> {
                 if !self.manner.whole {
                     self.found.push((self.parts.clone(), rest));
                 }
-                self.find(at + 1, rest);
+                self.find(at + 1, rest)?;
             }
             self.parts.pop();
         }
+        Some(())
     }
 
     fn all_split(&self) -> bool {

@@ -105,6 +105,17 @@ impl Ask<'_> {
         }
     }
 
+    /// Whether the same devices are candidates of both. Groups, topologies and numbers are not
+    /// looked at: they are about sets of devices.
+    pub(crate) fn has_candidates_of(&self, other: &Ask<'_>) -> bool {
+        let (one, other) = (self.source, other.source);
+        one.selector == other.selector
+            && one.admin == other.admin
+            && one.mode == other.mode
+            && one.draws == other.draws
+            && one.tolerations == other.tolerations
+    }
+
     /// Whether amounts of several devices add up.
     pub(crate) fn adds_up(&self) -> bool {
         !self.each && !self.wants.is_empty()

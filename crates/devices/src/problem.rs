@@ -55,6 +55,7 @@
 mod answer;
 mod inventory;
 mod request;
+mod shapes;
 mod symbols;
 
 pub use answer::{

@@ -1,5 +1,8 @@
 //! The devices of one node that a request can use, laid out for searching.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use gantry_api::devices::AccessMode;
 
 use crate::bits::Bits;
@@ -62,7 +65,13 @@ impl<'a> Table<'a> {
         inventory: &'a Inventory,
         node: &Node,
     ) -> Result<Self, Undecided> {
-        let mut builder = Builder { prepared, inventory, found: Vec::new(), pools: Vec::new() };
+        let mut builder = Builder {
+            prepared,
+            inventory,
+            kinds: kinds(prepared),
+            found: Vec::new(),
+            pools: Vec::new(),
+        };
         for pool in node.pools.iter().filter_map(|at| Some((*at, inventory.pools().get(*at)?))) {
             builder.add_pool(pool.0, pool.1);
             if builder.found.len() > MOST_DEVICES {
@@ -91,33 +100,53 @@ struct Found<'a> {
     index: Option<usize>,
     device: Option<&'a Device>,
     attributes: &'a [(Symbol, ValueSymbol)],
-    /// A bit for each alternative of each term.
+    /// A bit for each kind of alternative.
     serves: Bits,
 }
 
 struct Builder<'a, 'p> {
     prepared: &'p Prepared<'p>,
     inventory: &'a Inventory,
+    kinds: Kinds<'p>,
     found: Vec<Found<'a>>,
     pools: Vec<usize>,
 }
 
-impl<'a> Builder<'a, '_> {
-    fn asks(&self) -> impl Iterator<Item = &Ask<'_>> {
-        self.prepared.terms.iter().flat_map(|term| &term.asks)
-    }
+/// Alternatives that have the same candidates are asked about once.
+struct Kinds<'p> {
+    /// One alternative of each kind.
+    asks: Vec<&'p Ask<'p>>,
+    /// The kind of each alternative of each term.
+    of: Vec<Vec<usize>>,
+}
 
+fn kinds<'p>(prepared: &'p Prepared<'p>) -> Kinds<'p> {
+    let mut asks: Vec<&Ask<'_>> = Vec::new();
+    let of = prepared.terms.iter().map(|term| {
+        let kinds = term.asks.iter().map(|ask| {
+            let known = asks.iter().rposition(|known| known.has_candidates_of(ask));
+            known.unwrap_or_else(|| {
+                asks.push(ask);
+                asks.len() - 1
+            })
+        });
+        kinds.collect()
+    });
+    let of = of.collect();
+    Kinds { asks, of }
+}
+
+impl<'a> Builder<'a, '_> {
     fn add_pool(&mut self, at: usize, pool: &'a Pool) {
         let before = self.found.len();
         let local = self.pools.len();
-        let asks = self.asks().count();
         match &pool.stock {
             Stock::Listed(devices) => {
                 for (index, device) in devices.iter().enumerate() {
-                    let mut serves = Bits::below(asks);
-                    for (ask_at, ask) in self.asks().enumerate() {
+                    let mut serves = Bits::below(self.kinds.asks.len());
+                    for (kind, ask) in self.kinds.asks.iter().enumerate() {
                         if eligible(self.prepared, self.inventory, pool, device, ask).is_ok() {
-                            serves.insert(ask_at);
+                            serves.insert(kind);
                         }
                     }
                     if !serves.is_empty() {
@@ -140,9 +169,9 @@ impl<'a> Builder<'a, '_> {
 
     /// Adds as many of a number of equal devices as the request can ever use.
     fn add_counted(&mut self, local: usize, pool: &Pool, counted: &'a Counted) {
-        let asks = self.asks().count();
-        let (mut any, mut free) = (Bits::below(asks), Bits::below(asks));
-        for (at, ask) in self.asks().enumerate() {
+        let kinds = self.kinds.asks.len();
+        let (mut any, mut free) = (Bits::below(kinds), Bits::below(kinds));
+        for (at, ask) in self.kinds.asks.iter().enumerate() {
             if counted_eligible(self.prepared, pool, counted, ask) {
                 any.insert(at);
                 if !ask.source.admin {
@@ -185,7 +214,7 @@ impl<'a> Builder<'a, '_> {
     }
 
     fn finish(self) -> Table<'a> {
-        let Self { prepared, inventory, found, pools } = self;
+        let Self { prepared, inventory, kinds, found, pools } = self;
         let slots = prepared.slots.len();
         let mut table = Table {
             rows: Vec::with_capacity(found.len()),
@@ -222,21 +251,15 @@ impl<'a> Builder<'a, '_> {
                 value.unwrap_or(NO_VALUE)
             }));
         }
-        let mut ask_at = 0;
-        for term in &prepared.terms {
-            let mut alternatives = Vec::with_capacity(term.asks.len());
-            for _ in &term.asks {
-                let mut bits = Bits::below(found.len());
-                for (at, row) in found.iter().enumerate() {
-                    if row.serves.contains(ask_at) {
-                        bits.insert(at);
-                    }
-                }
-                alternatives.push(bits);
-                ask_at += 1;
+        let mut by_kind = vec![Bits::below(found.len()); kinds.asks.len()];
+        for (at, row) in found.iter().enumerate() {
+            for kind in row.serves.iter() {
+                by_kind[kind].insert(at);
             }
-            table.candidates.push(alternatives);
         }
+        let candidates =
+            |kinds: &Vec<usize>| kinds.iter().map(|kind| by_kind[*kind].clone()).collect();
+        table.candidates = kinds.of.iter().map(candidates).collect();
         table.drop_useless_values(prepared);
         table.classify(&found, slots, inventory);
         table
@@ -248,12 +271,7 @@ impl Table<'_> {
     fn classify(&mut self, found: &[Found<'_>], slots: usize, inventory: &Inventory) {
         let alike = |one: usize, other: usize| {
             let values = |at: usize| &self.values[at * slots..(at + 1) * slots];
-            let serves = self
-                .candidates
-                .iter()
-                .flatten()
-                .all(|candidates| candidates.contains(one) == candidates.contains(other));
-            serves
+            found[one].serves == found[other].serves
                 && values(one) == values(other)
                 && match (found[one].device, found[other].device) {
                     (Some(one), Some(other)) => devices_alike(one, other),
@@ -261,17 +279,30 @@ impl Table<'_> {
                     (Some(_), None) | (None, Some(_)) => false,
                 }
         };
-        // A row is compared with one of each class of its pool, the last class first: drivers list
-        // equal devices one after another.
-        let mut first_of: Vec<usize> = Vec::new();
-        let mut classes = Vec::with_capacity(found.len());
-        let mut pool_starts = 0;
-        for (at, row) in found.iter().enumerate() {
-            if at > 0 && found[at - 1].pool != row.pool {
-                pool_starts = first_of.len();
+        // Drivers list equal devices one after another, so a row is compared with the last class
+        // first, and only then with those that look like it.
+        let look = |at: usize| {
+            let mut hasher = DefaultHasher::new();
+            (found[at].serves.words(), &self.values[at * slots..(at + 1) * slots])
+                .hash(&mut hasher);
+            if let Some(device) = found[at].device {
+                (&device.entries, &device.charges, device.holds == 0).hash(&mut hasher);
             }
-            let known = (pool_starts..first_of.len()).rev().find(|c| alike(first_of[*c], at));
+            hasher.finish()
+        };
+        let mut first_of: Vec<usize> = Vec::new();
+        let mut looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+        let mut classes = Vec::with_capacity(found.len());
+        for (at, row) in found.iter().enumerate() {
+            let last = first_of.last().filter(|last| found[**last].pool == row.pool);
+            if last.is_some_and(|last| alike(*last, at)) {
+                classes.push(first_of.len() - 1);
+                continue;
+            }
+            let same_look = looks.entry((row.pool, look(at))).or_default();
+            let known = same_look.iter().find(|class| alike(first_of[**class], at)).copied();
             classes.push(known.unwrap_or_else(|| {
+                same_look.push(first_of.len());
                 first_of.push(at);
                 first_of.len() - 1
             }));
@@ -287,10 +318,18 @@ impl Table<'_> {
                 && resources(one) == resources(other)
                 && rows(one).zip(rows(other)).all(|(one, other)| alike(one, other))
         };
-        let mut pool_classes: Vec<usize> = Vec::new();
+        let mut pool_classes: Vec<usize> = Vec::with_capacity(self.pools.len());
+        let mut pool_looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
         for pool in 0..self.pools.len() {
-            let known = (0..pool).rev().find(|other| pools_alike(*other, pool));
+            if pool > 0 && pools_alike(pool - 1, pool) {
+                pool_classes.push(pool_classes[pool - 1]);
+                continue;
+            }
+            let key = (starts[pool + 1] - starts[pool], look(starts[pool]));
+            let same_look = pool_looks.entry(key).or_default();
+            let known = same_look.iter().find(|other| pools_alike(**other, pool)).copied();
             pool_classes.push(known.map_or(pool, |known| pool_classes[known]));
+            same_look.push(pool);
         }
         self.classes = first_of.len();
         for (row, class) in self.rows.iter_mut().zip(classes) {
@@ -385,8 +424,8 @@ impl Table<'_> {
         ask: usize,
         slot: usize,
         slots: usize,
-    ) -> std::collections::HashMap<u32, usize> {
-        let mut counts = std::collections::HashMap::new();
+    ) -> HashMap<u32, usize> {
+        let mut counts = HashMap::new();
         for row in self.candidates[term][ask].iter() {
             *counts.entry(self.value(row, slot, slots)).or_insert(0) += 1;
         }

@@ -21,7 +21,7 @@ pub enum Answer {
 pub enum Undecided {
     /// The budget was used up after so many steps.
     Steps(u64),
-    /// The node has more devices than are searched.
+    /// The node has more devices, or a device more ways to serve a request, than are looked at.
     TooLarge,
     /// It was stopped.
     Stopped,

@@ -2,6 +2,7 @@
 
 use gantry_api::devices::{AccessMode, Sharing, Taint};
 
+use super::shapes::Shapes;
 use super::symbols::{Symbol, Symbols, ValueSymbol};
 
 /// Pools, the nodes that reach them, and the holds on their devices.
@@ -13,6 +14,7 @@ pub struct Inventory {
     symbols: Symbols,
     pools: Vec<Pool>,
     nodes: Vec<Node>,
+    shapes: Shapes,
 }
 
 /// A node and the pools it reaches.
@@ -39,7 +41,7 @@ pub struct Pool {
 }
 
 /// A resource that the devices of a pool share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pooled {
     /// Its name.
     pub name: Symbol,
@@ -65,7 +67,7 @@ impl Default for Stock {
 }
 
 /// Devices that nobody tells apart. Each has one holder at most and nothing else to give.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counted {
     /// How many there are.
     pub count: u32,
@@ -242,7 +244,8 @@ impl Inventory {
     /// An inventory of pools and the nodes that reach them.
     #[must_use]
     pub fn new(symbols: Symbols, pools: Vec<Pool>, nodes: Vec<Node>) -> Self {
-        Self { symbols, pools, nodes }
+        let shapes = Shapes::new(&pools, &nodes);
+        Self { symbols, pools, nodes, shapes }
     }
 
     /// The names in it.
@@ -263,13 +266,19 @@ impl Inventory {
         &self.nodes
     }
 
+    pub(crate) fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
     /// Puts a hold into the books. It is not asked whether there is room: what is held stays held
     /// when a driver publishes less, and is then seen as [`Pool::overcommitted`].
     ///
     /// # Errors
     /// If the inventory has no such device. Then nothing has changed.
     pub fn hold(&mut self, hold: &Hold) -> Result<(), HoldError> {
-        self.change(hold, Way::Hold)
+        self.change(hold, Way::Hold)?;
+        self.shapes.changed(&self.pools, &self.nodes, hold.pool, hold.device);
+        Ok(())
     }
 
     /// Takes a hold out of the books.
@@ -277,7 +286,9 @@ impl Inventory {
     /// # Errors
     /// If it is not in them. Then nothing has changed.
     pub fn release(&mut self, hold: &Hold) -> Result<(), HoldError> {
-        self.change(hold, Way::Release)
+        self.change(hold, Way::Release)?;
+        self.shapes.changed(&self.pools, &self.nodes, hold.pool, hold.device);
+        Ok(())
     }
 
     fn change(&mut self, hold: &Hold, way: Way) -> Result<(), HoldError> {

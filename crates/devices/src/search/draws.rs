@@ -2,6 +2,7 @@
 
 use super::moves::Move;
 use super::{Found, Search};
+use crate::problem::Undecided;
 
 impl Search<'_> {
     /// Draws everything the term wants from the devices it has picked, then goes on.
@@ -27,7 +28,10 @@ impl Search<'_> {
                 continue;
             }
             self.step()?;
-            let ways = self.state.ways(ask, self.state.picks[term][pick].row, wanted, missing);
+            let row = self.state.picks[term][pick].row;
+            let Some(ways) = self.state.ways(ask, row, wanted, missing) else {
+                return Err(Undecided::TooLarge);
+            };
             match ways.as_slice() {
                 [] if ask.each => return Ok(false),
                 [] => {}

@@ -24,6 +24,8 @@ pub(super) struct Move<'m> {
 #[derive(Debug)]
 struct List {
     rows: Vec<usize>,
+    /// How many of them can be taken together, as far as their pool's resources go.
+    room: usize,
     /// The pool's class, unless something was taken from the pool.
     class: Option<usize>,
     /// For each match group whose value is open, the values in the list and how often each is.
@@ -89,6 +91,11 @@ impl<'a> Search<'a> {
         let supply = Supply::new(&self.state, ask, &rows);
         let contested = self.outlook.contested(term, candidates);
         let lists = self.lists(claim, ask, &rows);
+        let mut largest: Vec<usize> = lists.iter().map(|list| list.room).collect();
+        largest.sort_unstable_by(|one, other| other.cmp(one));
+        if largest.iter().sum::<usize>() < least {
+            return Ok(false);
+        }
         let mut chosen = Move { term, ask, lists, count: 0, supply, contested };
         for count in least..=most {
             if !chosen.supply.suffices(count) {
@@ -100,6 +107,9 @@ impl<'a> Search<'a> {
                 Policy::FewestPools => {
                     let mut found = false;
                     for pools in 1..=count.min(chosen.lists.len()) {
+                        if largest[..pools].iter().sum::<usize>() < count {
+                            continue;
+                        }
                         found = self.by_score(&chosen, |search| search.sets(&chosen, pools))?;
                         if found {
                             break;
@@ -146,7 +156,11 @@ impl<'a> Search<'a> {
                 let values = values.collect();
                 let untouched = self.state.pool_untouched(claim, pool);
                 let class = untouched.then(|| self.table.pools[pool].class);
-                List { rows: rows.to_vec(), class, values }
+                let room = match (self.prepared.request.policy, ask.source.admin) {
+                    (Policy::FewestPools, false) => self.state.affordable(pool, rows),
+                    (Policy::FewestPools, true) | (Policy::FirstFit, _) => rows.len(),
+                };
+                List { rows: rows.to_vec(), room, class, values }
             })
             .collect()
     }
@@ -177,7 +191,7 @@ impl<'a> Search<'a> {
         let open = chosen.lists.first().map_or(0, |list| list.values.len());
         let mut search = Sets {
             pools,
-            largest: suffix_maxima(chosen.lists.iter().map(|list| list.rows.len())),
+            most: most_from(&chosen.lists, pools),
             set: Vec::with_capacity(pools),
             common: Vec::with_capacity(open),
         };
@@ -199,13 +213,13 @@ impl<'a> Search<'a> {
         }
         let mut skipped: Vec<usize> = Vec::new();
         for at in from..=chosen.lists.len().saturating_sub(lacking) {
-            if room + lacking * sets.largest[at] < chosen.count {
+            if room + sets.most[at][lacking] < chosen.count {
                 break;
             }
             self.step()?;
             let list = &chosen.lists[at];
-            let here = room + list.rows.len();
-            let rest = (lacking - 1) * sets.largest.get(at + 1).copied().unwrap_or(0);
+            let here = room + list.room;
+            let rest = sets.most[at + 1][lacking - 1];
             if here + rest < chosen.count || list.class.is_some_and(|it| skipped.contains(&it)) {
                 continue;
             }
@@ -245,14 +259,10 @@ impl<'a> Search<'a> {
             );
         };
         let later = set.len() - at - 1;
-        let room: usize = set[at + 1..].iter().map(|pool| chosen.lists[*pool].rows.len()).sum();
-        let rows = &chosen.lists[*pool].rows;
-        let most = rows.len().min(left.saturating_sub(later));
+        let room: usize = set[at + 1..].iter().map(|pool| chosen.lists[*pool].room).sum();
+        let most = chosen.lists[*pool].room.min(left.saturating_sub(later));
         for share in (left.saturating_sub(room).max(1)..=most).rev() {
             self.step()?;
-            if !self.state.affords(rows, share) {
-                continue;
-            }
             shares[at] = share;
             if self.share(chosen, set, shares, at + 1, left - share)? {
                 return Ok(true);
@@ -328,6 +338,15 @@ impl<'a> Search<'a> {
         if !chosen.supply.can_still(&self.state.picks[term].iter().map(|pick| pick.row), lacking) {
             return false;
         }
+        // What the pool lacks of its share must still be paid for.
+        if self.prepared.request.policy == Policy::FewestPools && !ask.source.admin {
+            let rows = &chosen.lists[set[place.pool]].rows;
+            let share = shares[place.pool] - place.taken - 1;
+            let pool = self.table.rows[rows[0]].pool;
+            if share > 0 && self.state.affordable(pool, &rows[from..]) < share {
+                return false;
+            }
+        }
         // A match group has its value with the first device: enough others must have it too.
         let matches = || {
             let groups = ask.groups.iter().map(|group| (self.prepared.groups[*group], *group));
@@ -382,8 +401,8 @@ struct Place {
 struct Sets {
     /// How many pools it shall have.
     pools: usize,
-    /// The most rows that any pool from here on has.
-    largest: Vec<usize>,
+    /// For each place, how many rows the best so many pools from there on have room for.
+    most: Vec<Vec<usize>>,
     set: Vec<usize>,
     /// For each open match group, the values that every pool of the set has, and how often.
     common: Vec<Vec<(u32, usize)>>,
@@ -407,16 +426,24 @@ impl Sets {
     }
 }
 
-/// For each place, the largest number there or later.
-fn suffix_maxima(numbers: impl DoubleEndedIterator<Item = usize>) -> Vec<usize> {
-    let mut largest = 0;
-    let mut maxima: Vec<usize> = numbers
-        .rev()
-        .map(|number| {
-            largest = largest.max(number);
-            largest
-        })
-        .collect();
-    maxima.reverse();
-    maxima
+/// For each place and each number up to `pools`, how many rows the best so many pools from there on
+/// have room for.
+fn most_from(lists: &[List], pools: usize) -> Vec<Vec<usize>> {
+    let mut best: Vec<usize> = Vec::with_capacity(pools + 1);
+    let sums = |best: &[usize]| {
+        let mut sums = vec![0; pools + 1];
+        for count in 1..=pools {
+            sums[count] = sums[count - 1] + best.get(count - 1).copied().unwrap_or(0);
+        }
+        sums
+    };
+    let mut most = vec![sums(&best)];
+    for list in lists.iter().rev() {
+        let at = best.partition_point(|room| *room >= list.room);
+        best.insert(at, list.room);
+        best.truncate(pools);
+        most.push(sums(&best));
+    }
+    most.reverse();
+    most
 }

@@ -187,9 +187,7 @@ impl<'a> State<'a> {
                 .all(|charge| charge.amount <= self.left[first + charge.resource]);
         // A row that nobody took since is known to serve what it is a candidate for.
         let untouched = !ask.each || self.fresh[row] == 0;
-        affordable
-            && (untouched
-                || ask.wants.iter().all(|want| !self.ways(ask, row, want, None).is_empty()))
+        affordable && (untouched || ask.wants.iter().all(|want| self.may_serve(ask, row, want)))
     }
 
     /// Takes a row for a term. If it cannot, what it changed is still to be taken back.
@@ -227,16 +225,20 @@ impl<'a> State<'a> {
         self.fresh[row] == 0
     }
 
-    /// The ways in which a row serves a request, best first. `missing` is what devices that serve
-    /// together still lack.
+    fn may_serve(&self, ask: &Ask<'_>, row: usize, want: &Want<'_>) -> bool {
+        self.ways(ask, row, want, None).is_none_or(|ways| !ways.is_empty())
+    }
+
+    /// The ways in which a row serves a request, best first; none if there are too many to look at.
+    /// `missing` is what devices that serve together still lack.
     pub(super) fn ways(
         &self,
         ask: &Ask<'_>,
         row: usize,
         want: &Want<'_>,
         missing: Option<i128>,
-    ) -> Vec<Vec<Part>> {
-        let Some(device) = self.table.rows[row].device else { return Vec::new() };
+    ) -> Option<Vec<Vec<Part>>> {
+        let Some(device) = self.table.rows[row].device else { return Some(Vec::new()) };
         let first = self.table.rows[row].entries;
         let required: Vec<_> = ask
             .rules
@@ -373,22 +375,22 @@ impl State<'_> {
         })
     }
 
-    /// Whether so many of the rows, all of one pool, can be paid for: for each of the pool's
-    /// resources, the cheapest so many.
-    pub(super) fn affords(&self, rows: &[usize], count: usize) -> bool {
-        let Some(first) = rows.first() else { return count == 0 };
-        let pool = self.table.rows[*first].pool;
-        // Rows of several pools are in one list only where pools do not matter.
-        if self.table.rows[rows[rows.len() - 1]].pool != pool {
-            return true;
-        }
+    /// How many of the rows, all of one pool, can be paid for: for each of the pool's resources, the
+    /// cheapest of them.
+    pub(super) fn affordable(&self, pool: usize, rows: &[usize]) -> usize {
         let begin = self.table.pools[pool].resources;
         let end = self.table.pools.get(pool + 1).map_or(self.left.len(), |next| next.resources);
-        (begin..end).all(|at| {
+        let counts = (begin..end).map(|at| {
             let mut costs: Vec<i128> = rows.iter().map(|row| self.cost(*row, at - begin)).collect();
             costs.sort_unstable();
-            costs.iter().take(count).sum::<i128>() <= self.left[at]
-        })
+            let mut left = self.left[at];
+            let paid = costs.iter().take_while(|cost| {
+                left -= **cost;
+                left >= 0
+            });
+            paid.count()
+        });
+        counts.min().unwrap_or(rows.len())
     }
 
     /// Whether nothing was taken from a pool that this claim would notice.

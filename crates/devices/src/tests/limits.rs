@@ -59,6 +59,17 @@ fn the_only_device_that_is_too_dear_is_left_out() {
 }
 
 #[test]
+fn charges_that_never_add_up_are_seen_early() {
+    // Devices that all differ, of which any four are too dear by one, and no three are.
+    let devices = devs("d", 24, 0).into_iter().enumerate();
+    let devices = devices.map(|(at, dev)| dev.attr("serial", &at.to_string()).charge(&[10]));
+    let world = World::default().pool("p", devices.collect()).resources(&[39]).build();
+    let four = |name: &str| request(&[&[&[want(4, &[0]).distinct(name)]]]);
+    assert!(refused(&world, &four("serial")).steps < 10);
+    granted(&world, &request(&[&[&[want(3, &[0]).distinct("serial")]]]));
+}
+
+#[test]
 fn equal_pools_are_not_tried_one_after_another() {
     let mut world = World::default();
     for at in 0..64 {
