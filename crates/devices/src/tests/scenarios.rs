@@ -146,6 +146,16 @@ fn scenario_66_eight_claims_share_a_device() {
 }
 
 #[test]
+fn twins_are_told_apart_once_something_was_drawn_from_one() {
+    let pool = vec![dev("h0", 0).entry("memory", 64), dev("h1", 0).entry("memory", 64)];
+    let world = World::default().pool("p", pool).build();
+    let memory = |amount| [want(1, &[0]).together("memory", amount)];
+    let asked = request(&[&[&memory("60")], &[&memory("8")], &[&memory("4")]]);
+    let found = granted(&world, &asked);
+    assert_eq!(names(&world, &found), [["h0"], ["h1"], ["h0"]]);
+}
+
+#[test]
 fn scenario_67_partitions_of_one_card() {
     let card = vec![
         dev("full", 0).charge(&[8, 7]),

@@ -6,6 +6,7 @@ use gantry_devices::problem::{Answer, Budget};
 use crate::generate::{Case, case};
 use crate::oracle::{self, Chosen};
 use crate::shrink::{show, shrink};
+use crate::twins::twins;
 
 /// How the two differ, if they do.
 fn difference(case: &Case) -> Option<String> {
@@ -39,10 +40,10 @@ fn difference(case: &Case) -> Option<String> {
 }
 
 /// Compares on the problems of these seeds; tells how many of them have a solution.
-fn agree(seeds: std::ops::Range<u64>) -> u64 {
+fn agree(make: fn(u64) -> Case, seeds: std::ops::Range<u64>) -> u64 {
     let mut solved = 0;
     for seed in seeds {
-        let problem = case(seed);
+        let problem = make(seed);
         if difference(&problem).is_some() {
             let small = shrink(problem, |case| difference(case).is_some());
             let told = difference(&small).unwrap();
@@ -56,12 +57,19 @@ fn agree(seeds: std::ops::Range<u64>) -> u64 {
 
 #[test]
 fn the_allocator_does_what_the_oracle_does() {
-    let solved = agree(0..2_000);
-    assert!((400..1_600).contains(&solved), "{solved} of 2000 problems have a solution");
+    let solved = agree(case, 0..2_000);
+    assert!((100..1_900).contains(&solved), "{solved} of 2000 problems have a solution");
+}
+
+#[test]
+fn the_allocator_does_what_the_oracle_does_among_twins() {
+    let solved = agree(twins, 0..1_000);
+    assert!((100..900).contains(&solved), "{solved} of 1000 problems have a solution");
 }
 
 #[test]
 #[ignore = "takes minutes; the short form runs with every change"]
 fn the_allocator_does_what_the_oracle_does_a_hundred_thousand_times() {
-    agree(2_000..102_000);
+    agree(case, 2_000..102_000);
+    agree(twins, 2_000..102_000);
 }
