@@ -169,7 +169,8 @@ impl<'a> Search<'a> {
     fn by_score(&mut self, chosen: &Move<'_>, mut look: impl FnMut(&mut Self) -> Found) -> Found {
         let (term, ask) = (chosen.term, chosen.ask);
         self.decided[term].level = None;
-        if ask.rules.is_empty() || ask.wants.is_empty() || ask.source.admin {
+        let alike = ask.rules.is_empty() || ask.wants.is_empty() || ask.source.admin;
+        if alike || self.prepared.request.policy == Policy::FirstFit {
             return look(self);
         }
         let lost = 10 * self.decided[term].alternative;

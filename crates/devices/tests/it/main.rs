@@ -1,6 +1,6 @@
 //! The allocator against a solver that is obviously right, and the scenarios of the specification.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod agree;
 mod generate;
