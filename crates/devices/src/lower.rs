@@ -13,6 +13,7 @@ mod pool;
 mod reach;
 mod selector;
 mod snapshot;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -22,3 +23,4 @@ pub use file::{file_claims, file_pools};
 pub use pod::{PodEntry, ResolveError, Resolved, generated_name, resolve};
 pub use reach::NodeLabels;
 pub use snapshot::{Lost, Snapshot};
+pub use status::allocations;

@@ -16,6 +16,16 @@ pub(crate) fn report(
     budget: Budget<'_>,
     steps: u64,
 ) -> Report {
+    let terms = all_terms(prepared, inventory, node);
+    Report { claims: claims(prepared.request, inventory, node, budget), terms, steps }
+}
+
+/// What each term finds on a node, whether the request has a solution or not.
+pub(crate) fn terms(inventory: &Inventory, node: &Node, request: &Request) -> Vec<TermReport> {
+    all_terms(&Prepared::new(inventory.symbols(), request), inventory, node)
+}
+
+fn all_terms(prepared: &Prepared<'_>, inventory: &Inventory, node: &Node) -> Vec<TermReport> {
     let mut terms: Vec<TermReport> = Vec::new();
     for term in &prepared.terms {
         let before = terms.iter().filter(|known| known.claim == term.claim).count();
@@ -23,7 +33,7 @@ pub(crate) fn report(
             term.asks.iter().map(|ask| alternative(prepared, inventory, node, ask)).collect();
         terms.push(TermReport { claim: term.claim, term: before, alternatives });
     }
-    Report { claims: claims(prepared.request, inventory, node, budget), terms, steps }
+    terms
 }
 
 /// Which claims can be satisfied beside those before them that can.

@@ -40,6 +40,22 @@ impl Catalog {
         self.classes.get(name)
     }
 
+    /// The registered drivers that serve a class, by name. Without any the class is not ready.
+    #[must_use]
+    pub fn drivers_of(&self, class: &ClassSpec) -> Vec<&str> {
+        let serves = |(name, types): &(&String, &BTreeSet<String>)| {
+            types.contains(&class.device_type)
+                && class.driver.as_ref().is_none_or(|only| only == *name)
+        };
+        self.drivers.iter().filter(serves).map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Whether nobody says of which type the devices of a pool are, so that they count as each.
+    #[must_use]
+    pub fn is_ambiguous(&self, pool: &PoolSpec) -> bool {
+        self.types_of(pool).len() > 1
+    }
+
     /// Whether there is any class at all. The oldest files name classes that never existed.
     pub(super) fn has_classes(&self) -> bool {
         !self.classes.is_empty()

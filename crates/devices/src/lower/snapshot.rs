@@ -36,6 +36,10 @@ pub struct Snapshot {
     rows: HashMap<String, Arc<[Verdict]>>,
 }
 
+/// How many selectors are remembered with what they say about every look. Past it all are forgotten:
+/// those in use come back at once.
+const ROWS: usize = 1_024;
+
 /// A hold on something that is not published any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
@@ -224,6 +228,9 @@ impl Snapshot {
         let rows = selectors.iter().map(|selector| {
             if let Some(known) = self.rows.get(selector.key()) {
                 return Arc::clone(known);
+            }
+            if self.rows.len() >= ROWS {
+                self.rows.clear();
             }
             let row: Arc<[Verdict]> = looks.iter().map(|look| selector.judge(look)).collect();
             self.rows.insert(selector.key().to_owned(), Arc::clone(&row));

@@ -254,6 +254,32 @@ fn types_come_from_the_pool_or_else_from_its_driver() {
 }
 
 #[test]
+fn a_class_is_served_by_the_drivers_of_its_type() {
+    let catalog = catalog(Source::Server, &[]);
+    let table = [
+        ("any driver", json!({"deviceType": "gpu"}), vec!["d.example.com", "e.example.com"]),
+        (
+            "one driver",
+            json!({"deviceType": "gpu", "driver": "e.example.com"}),
+            vec!["e.example.com"],
+        ),
+        (
+            "a driver of another type",
+            json!({"deviceType": "nic", "driver": "d.example.com"}),
+            vec![],
+        ),
+        ("no driver", json!({"deviceType": "vlan"}), vec![]),
+    ];
+    for (why, spec, expected) in table {
+        assert_eq!(catalog.drivers_of(&class("c", &spec).spec), expected, "{why}");
+    }
+    let ambiguous = |spec: Value| catalog.is_ambiguous(&pool("p", &spec).spec);
+    assert!(ambiguous(json!({"driver": "e.example.com"})));
+    assert!(!ambiguous(json!({"driver": "e.example.com", "deviceType": "nic"})));
+    assert!(!ambiguous(json!({"driver": "d.example.com"})));
+}
+
+#[test]
 fn devices_share_a_look_until_a_constraint_asks_for_names() {
     let listed = json!({"driver": "d.example.com", "nodeName": "node-a", "devices": [
         {"name": "x"}, {"name": "y"}, {"name": "z", "attributes": [{"name": "a", "intValue": 1}]},

@@ -79,22 +79,22 @@ struct Make {
 
 impl Make {
     fn pool(&mut self, number: u64) -> Pool {
-        let fault = self.dice.chance(3).then(|| "broken".to_owned());
+        let fault = self.dice.chance(2).then(|| "broken".to_owned());
         let resources: Vec<Pooled> = (0..self.dice.pick(&[0, 0, 1, 2]))
             .map(|number| {
-                let capacity = i128::from(1 + self.dice.below(6)) * Grain::UNIT;
+                let capacity = i128::from(2 + self.dice.below(6)) * Grain::UNIT;
                 let used = if self.dice.chance(15) { capacity / 2 } else { 0 };
                 let name = self.symbols.intern(["mem", "sm"][number]);
                 Pooled { name, capacity, used }
             })
             .collect();
         let stock = if self.dice.chance(25) {
-            let count = u32::try_from(self.dice.below(4)).unwrap();
+            let count = u32::try_from(self.dice.below(5)).unwrap();
             let held = if self.dice.chance(30) { 1 } else { 0 };
             let (signature, attributes) = (self.signature(), self.attributes());
             Stock::Counted(Counted { count, held, signature, attributes })
         } else {
-            let devices = self.dice.below(4);
+            let devices = self.dice.pick(&[0, 1, 2, 3, 3, 4]);
             Stock::Listed((0..devices).map(|at| self.device(at, &resources)).collect())
         };
         Pool { name: format!("pool-{number}"), fault, resources, stock }
@@ -107,7 +107,7 @@ impl Make {
     fn attributes(&mut self) -> Vec<(Symbol, ValueSymbol)> {
         let mut attributes = Vec::new();
         for name in ATTRIBUTES {
-            if self.dice.chance(85) {
+            if self.dice.chance(93) {
                 let value = i64::try_from(self.dice.below(2)).unwrap();
                 let value = self.symbols.intern_value(&Value::Int(value));
                 attributes.push((self.symbols.intern(name), value));
@@ -165,7 +165,7 @@ impl Make {
     fn entries(&mut self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for name in RESOURCES {
-            if !self.dice.chance(60) {
+            if !self.dice.chance(80) {
                 continue;
             }
             let grain = self.dice.pick(&[
@@ -178,7 +178,7 @@ impl Make {
             let kinds: Vec<&str> = KINDS.into_iter().filter(|_| self.dice.chance(45)).collect();
             let count = if kinds.is_empty() { 1 } else { 1 + self.dice.below(3) };
             for number in 0..count {
-                let capacity = i128::from(self.dice.below(9)) * Grain::UNIT / 2;
+                let capacity = i128::from(self.dice.below(12)) * Grain::UNIT / 2;
                 let used = if self.dice.chance(20) { capacity / 2 } else { 0 };
                 let places = kinds.iter().enumerate().map(|(at, kind)| {
                     let place = if at == 0 { number } else { number / 2 };
@@ -197,7 +197,7 @@ impl Make {
     }
 
     fn taints(&mut self) -> Vec<Taint> {
-        if !self.dice.chance(15) {
+        if !self.dice.chance(10) {
             return Vec::new();
         }
         let effect =
@@ -211,11 +211,11 @@ impl Make {
         let verdicts = (0..rows).map(|_| self.row()).collect();
         let claims = (0..1 + self.dice.below(2)).map(|number| self.claim(number, rows)).collect();
         let policy = if self.dice.chance(10) { Policy::FirstFit } else { Policy::FewestPools };
-        Request { claims, verdicts, topologies: self.rules(6), policy }
+        Request { claims, verdicts, topologies: self.rules(4), policy }
     }
 
     fn row(&mut self) -> Arc<[Verdict]> {
-        let verdicts = (0..SIGNATURES).map(|_| match self.dice.chance(75) {
+        let verdicts = (0..SIGNATURES).map(|_| match self.dice.chance(88) {
             true => Verdict::Met,
             false => Verdict::Refused(Refusal::Constraints),
         });
@@ -231,9 +231,9 @@ impl Make {
         Claim {
             name: format!("claim-{number}"),
             terms: terms.collect(),
-            match_attributes: self.names(15),
-            distinct_attributes: self.names(8),
-            topologies: self.rules(8),
+            match_attributes: self.names(8),
+            distinct_attributes: self.names(3),
+            topologies: self.rules(6),
         }
     }
 
@@ -252,7 +252,7 @@ impl Make {
     }
 
     fn alternative(&mut self, rows: u64) -> Alternative {
-        let least = u32::try_from(1 + self.dice.below(3)).unwrap();
+        let least = self.dice.pick(&[1, 1, 1, 1, 2, 2, 3]);
         let more = self.dice.pick(&[0, 0, 1, 2, 1000]);
         let count = match self.dice.chance(12) {
             true => Count::All,
@@ -269,8 +269,8 @@ impl Make {
             mode: self.dice.chance(35).then(|| self.dice.pick(&AccessMode::LADDER)),
             admin: self.dice.chance(8),
             tolerations,
-            match_attributes: self.names(12),
-            distinct_attributes: self.names(8),
+            match_attributes: self.names(8),
+            distinct_attributes: self.names(4),
             topologies: self.rules(12),
         }
     }
@@ -288,7 +288,7 @@ impl Make {
     }
 
     fn draws(&mut self) -> Draws {
-        let names: Vec<&str> = RESOURCES.into_iter().filter(|_| self.dice.chance(35)).collect();
+        let names: Vec<&str> = RESOURCES.into_iter().filter(|_| self.dice.chance(45)).collect();
         match self.dice.below(3) {
             0 => Draws::default(),
             1 => {
@@ -303,14 +303,14 @@ impl Make {
                         true => {
                             Draw::Counter { request: i64::try_from(self.dice.below(4)).unwrap() }
                         }
-                        false => Draw::Quantity { request: self.amount(7) },
+                        false => Draw::Quantity { request: self.amount(6) },
                     };
                     TypedRequest { name: name.to_owned(), draw }
                 }));
                 Draws::Each(list)
             }
             _ => {
-                let amounts = names.into_iter().map(|name| (name.to_owned(), self.amount(14)));
+                let amounts = names.into_iter().map(|name| (name.to_owned(), self.amount(12)));
                 Draws::Together(amounts.collect())
             }
         }

@@ -197,7 +197,7 @@ impl Oracle<'_> {
             && (asked.admin
                 || (bears(device, mode(asked, device))
                     && self.serves_alone(asked, device)
-                    && self.bears_charge(pool, device)))
+                    && bears_charge(pool, device)))
     }
 
     /// Whether every requested name is published, in a kind that fits.
@@ -234,17 +234,12 @@ impl Oracle<'_> {
     /// Whether a device could serve all of a typed list if no other term drew from it.
     fn serves_alone(&self, asked: &Alternative, device: &Device) -> bool {
         match &asked.draws {
-            Draws::Each(_) => !self.ways(asked, &[], device, &BTreeMap::new(), &[]).is_empty(),
+            Draws::Each(_) => {
+                let lone = Context { required: &[], taken: BTreeMap::new(), fits: &|_| true };
+                !self.ways(asked, device, &lone, &[]).is_empty()
+            }
             Draws::Together(_) => true,
         }
-    }
-
-    fn bears_charge(&self, pool: &Pool, device: &Device) -> bool {
-        device.holds > 0
-            || device.charges.iter().all(|charge| {
-                let resource = &pool.resources[charge.resource];
-                charge.amount <= (resource.capacity - resource.used).max(0)
-            })
     }
 
     /// Every way to draw from the devices of a set: the holds, and the entries used for each
@@ -275,11 +270,19 @@ impl Oracle<'_> {
                     }
                     Stock::Listed(devices) => {
                         let device = &devices[at];
+                        let with = |parts: Vec<Part>| {
+                            let hold = hold(Some(at), mode(asked, device), parts);
+                            [holds.as_slice(), &[hold]].concat()
+                        };
+                        let fits = |parts: &[Part]| {
+                            let now = Chosen { holds: with(parts.to_vec()), ..this.clone() };
+                            self.places_hold(&[chosen, &[now]].concat())
+                        };
                         let taken = taken(chosen, pool, at);
-                        for way in self.ways(asked, &required, device, &taken, &missing) {
-                            let hold = hold(Some(at), mode(asked, device), way.parts);
-                            let holds = [holds.as_slice(), &[hold]].concat();
-                            next.push((holds, [sets.as_slice(), &way.sets].concat(), way.missing));
+                        let context = Context { required: &required, taken, fits: &fits };
+                        for way in self.ways(asked, device, &context, &missing) {
+                            let sets = [sets.as_slice(), &way.sets].concat();
+                            next.push((with(way.parts), sets, way.missing));
                         }
                     }
                 }
@@ -294,9 +297,8 @@ impl Oracle<'_> {
     fn ways(
         &self,
         asked: &Alternative,
-        required: &[&str],
         device: &Device,
-        taken: &BTreeMap<usize, i128>,
+        context: &Context<'_>,
         missing: &[i128],
     ) -> Vec<Way> {
         let mut ways = vec![Way { missing: missing.to_vec(), ..Way::default() }];
@@ -324,14 +326,14 @@ impl Oracle<'_> {
                     Draws::Each(_) => {
                         let serve = |set: Vec<usize>| {
                             let (parts, rest) =
-                                serve(device, taken, &way.parts, &set, amount, true)?;
+                                serve(device, &context.taken, &way.parts, &set, amount, true)?;
                             (rest == 0).then_some((set, parts, 0))
                         };
                         sets.iter().cloned().filter_map(serve).collect()
                     }
                     Draws::Together(_) => {
                         let missing = way.missing[number];
-                        self.together(device, taken, &way.parts, &sets, missing, required)
+                        self.together(device, context, &way.parts, &sets, missing)
                     }
                 };
                 for (set, parts, rest) in served {
@@ -351,23 +353,24 @@ impl Oracle<'_> {
         ways
     }
 
-    /// The ways in which a device gives what it can of what is still missing of one request.
+    /// The ways in which a device gives what it can of what is still missing of one request. What is
+    /// not where it is required to be, it cannot give.
     fn together(
         &self,
         device: &Device,
-        taken: &BTreeMap<usize, i128>,
+        context: &Context<'_>,
         before: &[Part],
         sets: &[Vec<usize>],
         missing: i128,
-        required: &[&str],
     ) -> Vec<(Vec<usize>, Vec<Part>, i128)> {
         let nothing = (Vec::new(), Vec::new(), missing);
         if missing <= 0 {
             return vec![nothing];
         }
         let serve = |set: &Vec<usize>| {
-            let (parts, rest) = serve(device, taken, before, set, missing, false)?;
-            Some((set.clone(), parts, rest))
+            let (parts, rest) = serve(device, &context.taken, before, set, missing, false)?;
+            let fits = (context.fits)(&[before, &parts].concat());
+            fits.then(|| (set.clone(), parts, rest))
         };
         let served: Vec<_> = sets.iter().filter_map(serve).collect();
         if served.is_empty() {
@@ -378,13 +381,10 @@ impl Oracle<'_> {
         let where_ = |set: &[usize]| -> BTreeSet<(&str, &str)> {
             let places = set.iter().flat_map(|at| &device.entries[*at].places);
             let named = places.map(|place| (symbols.name(place.kind), symbols.name(place.name)));
-            named.filter(|(kind, _)| required.contains(kind)).collect()
+            named.filter(|(kind, _)| context.required.contains(kind)).collect()
         };
-        let given = |parts: &[Part]| parts.iter().map(|part| part.amount).sum::<i128>();
-        let is_most = |(set, parts, _): &(Vec<usize>, Vec<Part>, i128)| {
-            served.iter().all(|(other, better, _)| {
-                where_(other) != where_(set) || given(better) <= given(parts)
-            })
+        let is_most = |(set, _, rest): &(Vec<usize>, Vec<Part>, i128)| {
+            served.iter().all(|(other, _, left)| where_(other) != where_(set) || rest <= left)
         };
         served.iter().filter(|served| is_most(served)).cloned().collect()
     }
@@ -553,6 +553,16 @@ impl Oracle<'_> {
     }
 }
 
+/// What matters to a device besides itself.
+struct Context<'a> {
+    /// The kinds of places that required rules look at.
+    required: &'a [&'a str],
+    /// What other terms have taken of each entry.
+    taken: BTreeMap<usize, i128>,
+    /// Whether parts are where they are required to be, beside all that was chosen before.
+    fits: &'a dyn Fn(&[Part]) -> bool,
+}
+
 /// A way to draw from one device, or from those of a set so far.
 #[derive(Clone, Debug, Default)]
 struct Way {
@@ -637,6 +647,15 @@ fn mode(asked: &Alternative, device: &Device) -> AccessMode {
     };
     let ladder = AccessMode::LADDER.into_iter().filter(|mode| *mode >= wanted);
     ladder.into_iter().find(allowed).unwrap()
+}
+
+/// Whether a pool bears what a device takes of it, if nothing else is taken.
+fn bears_charge(pool: &Pool, device: &Device) -> bool {
+    device.holds > 0
+        || device.charges.iter().all(|charge| {
+            let resource = &pool.resources[charge.resource];
+            charge.amount <= (resource.capacity - resource.used).max(0)
+        })
 }
 
 /// Whether the holds that a device has already bear one more.

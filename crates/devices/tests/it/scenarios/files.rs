@@ -136,6 +136,25 @@ fn scenario_44_one_card_for_two_that_want_it_alone() {
 }
 
 #[test]
+fn scenario_44_the_second_is_told_what_is_missing() {
+    let stage = Stage::load(&["nodes/tiny-1x2x1-foozer1000", "pods/1x2-exclusive-foozer"]);
+    let mut question = stage.question();
+    let second = question.request.claims[1].terms.pop().unwrap();
+    let Answer::Allocated(first) = question.answer(0) else { panic!("the first does not fit") };
+    for hold in first.holds() {
+        question.snapshot.inventory.hold(hold).unwrap();
+    }
+    question.request.claims[1].terms = vec![second];
+    question.request.claims.remove(0);
+    let reasons = question.reasons("tiny-1x2x1-foozer1000", 0);
+    let expected = [
+        "primary: claim and pool driver do not match",
+        "foozer-1000: insufficient capacity \"access\" present in device \"dev-foo-0\"",
+    ];
+    assert_eq!(reasons, expected);
+}
+
+#[test]
 fn scenario_45_two_cards_for_two_that_want_them_alone() {
     let shown = placed("medium-8x64x4-foozer1000-numa", "1x2-exclusive-foozer").unwrap();
     let cards: Vec<&str> = shown.lines().skip(3).collect();

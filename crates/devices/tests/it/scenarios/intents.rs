@@ -1,5 +1,7 @@
 //! 58 to 68: what pods are meant to say, each with an inventory that has it and one that has not.
 
+use gantry_devices::lower::allocations;
+
 use super::stage::Stage;
 
 fn placed(file: &str) -> Option<String> {
@@ -80,4 +82,26 @@ fn scenario_63_scores_tell_alternatives_apart() {
         let shown = placed(file).unwrap();
         assert!(shown.lines().next().unwrap().ends_with(score), "{file}: {shown}");
     }
+}
+
+#[test]
+fn scenario_68_amounts_are_recorded_in_the_suffixes_of_the_request() {
+    let question = Stage::load(&["intents/68"]).question();
+    let (_, given) = question.best().unwrap();
+    let inventory = &question.snapshot.inventory;
+    let recorded = allocations(inventory, &question.request.claims[0], &given.claims[0]);
+    let shown: Vec<(&str, String)> = recorded
+        .iter()
+        .map(|entry| {
+            assert_eq!(entry.claim_name.as_deref(), Some("main"));
+            let parts: Vec<String> = entry
+                .allocations
+                .iter()
+                .map(|part| format!("{} {}", part.name, part.allocation))
+                .collect();
+            (entry.device_name.as_deref().unwrap(), parts.join(", "))
+        })
+        .collect();
+    let expected = [("gpu-0", "memory 16Gi"), ("gpu-1", "memory 16Gi"), ("gpu-2", "memory 8Gi")];
+    assert_eq!(shown, expected.map(|(device, part)| (device, part.to_owned())));
 }
