@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::environment::Environment;
 use crate::fault::{CompileError, Finding};
 use crate::library::regex::{self, Pattern};
-use crate::library::{self, operators, time};
+use crate::library::{self, mixed, operators, time};
 use crate::signature::{Signature, join};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::types::Type;
@@ -305,8 +305,10 @@ impl Check<'_> {
             Callee::Library(entry) => library::signatures(entry),
             Callee::Host(function) => &function.signatures,
         };
+        let mixed = mixed::signatures(self.environment.comparisons(), callee);
         let mut result: Option<Type> = None;
-        for signature in signatures.iter().filter(|signature| signature.member == member) {
+        let all = signatures.iter().chain(mixed);
+        for signature in all.filter(|signature| signature.member == member) {
             if let Some(answer) = signature.answer(&types) {
                 result = Some(match result {
                     None => answer,

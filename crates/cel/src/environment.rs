@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use crate::check::{self, Checked};
 use crate::cost::{self, Budget};
+use crate::entries;
 use crate::eval::Evaluation;
 use crate::fault::{CompileError, EvalError};
 use crate::parse::{self, Parsed};
@@ -40,6 +41,20 @@ pub struct Environment {
     types: Vec<Type>,
     functions: Vec<Arc<HostFunction>>,
     limits: Limits,
+    comparisons: Comparisons,
+}
+
+/// Which values can be compared with which.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Comparisons {
+    /// Those that a Kubernetes server compares: an amount equals text nowhere, and operators order
+    /// neither amounts nor versions.
+    #[default]
+    Kubernetes,
+    /// Besides, `== != < <= > >=` compare amounts with amounts, text and integers, and versions
+    /// with versions and text: the other side is read as what the first one is, and text that
+    /// cannot be read is an error. An amount and a version cannot be compared at all.
+    Mixed,
 }
 
 /// How large an expression may be.
@@ -128,8 +143,19 @@ impl Environment {
         self
     }
 
+    /// Sets which values can be compared with which.
+    #[must_use]
+    pub fn with_comparisons(mut self, comparisons: Comparisons) -> Self {
+        self.comparisons = comparisons;
+        self
+    }
+
     pub(crate) fn limits(&self) -> Limits {
         self.limits
+    }
+
+    pub(crate) fn comparisons(&self) -> Comparisons {
+        self.comparisons
     }
 
     pub(crate) fn variable(&self, name: &str) -> Option<usize> {
@@ -159,7 +185,8 @@ impl Environment {
             return Err(CompileError::WrongResult { expected: expected.clone(), found });
         }
         let estimate = cost::estimate(&root, &checked);
-        Ok(Program { root, names: self.names.clone(), mentioned, checked, estimate })
+        let comparisons = self.comparisons;
+        Ok(Program { root, names: self.names.clone(), mentioned, checked, estimate, comparisons })
     }
 }
 
@@ -171,6 +198,7 @@ pub struct Program {
     mentioned: Vec<usize>,
     checked: Checked,
     estimate: u64,
+    comparisons: Comparisons,
 }
 
 impl Program {
@@ -178,6 +206,16 @@ impl Program {
     #[must_use]
     pub fn mentions(&self, name: &str) -> bool {
         self.mentioned.iter().any(|place| self.names.get(*place).is_some_and(|known| known == name))
+    }
+
+    /// The entries of the declared variable `name` that can decide the answer, sorted; nothing if
+    /// the expression looks at the variable as a whole.
+    ///
+    /// Two values that agree in these entries, or both lack one, get the same answer.
+    #[must_use]
+    pub fn entries_of(&self, name: &str) -> Option<Vec<&str>> {
+        let place = self.names.iter().rposition(|known| known == name);
+        entries::of(&self.root, place)
     }
 
     /// The type of its answer.
@@ -233,7 +271,7 @@ impl Program {
         resolver: Option<&dyn Resolver<'v>>,
         budget: &mut Budget,
     ) -> Result<Value<'v>, EvalError> {
-        let work = Work::new(budget.next(), &self.checked.patterns);
+        let work = Work::new(budget.next(), &self.checked.patterns, self.comparisons);
         let mut evaluation = Evaluation {
             work,
             globals: vec![None; self.names.len()],

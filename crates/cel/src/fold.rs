@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
+use crate::environment::Comparisons;
 use crate::fault::EvalError;
 use crate::library::regex::Pattern;
 use crate::tree::{Callee, Kind, Node};
@@ -37,7 +38,8 @@ pub(crate) fn fold(kind: &Kind) -> Result<Option<Value<'static>>, EvalError> {
         }
         Kind::Call { callee: Callee::Library(entry), args, .. } if FOLDED.contains(&entry.name) => {
             let [Node { constant: Some(value), .. }] = args.as_slice() else { return Ok(None) };
-            let mut work = Work::new(u64::MAX, &NO_PATTERNS);
+            // None of these functions compares.
+            let mut work = Work::new(u64::MAX, &NO_PATTERNS, Comparisons::default());
             match (entry.run)(&mut work, std::slice::from_ref(value)) {
                 // The checker says why.
                 Err(EvalError::NoSuchOverload) => None,

@@ -17,6 +17,7 @@ pub mod view;
 
 mod check;
 mod compare;
+mod entries;
 mod eval;
 mod fold;
 mod library;
@@ -27,7 +28,7 @@ mod work;
 
 pub use cost::Budget;
 pub use environment::{
-    Answer, Environment, HostRun, Limits, Program, Resolver, UnreadableSignature,
+    Answer, Comparisons, Environment, HostRun, Limits, Program, Resolver, UnreadableSignature,
 };
 pub use fault::{CompileError, EvalError, Finding};
 pub use library::{

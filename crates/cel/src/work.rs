@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::cost::Meter;
+use crate::environment::Comparisons;
 use crate::fault::EvalError;
 use crate::library::regex::{self, Pattern};
 
@@ -10,6 +11,8 @@ use crate::library::regex::{self, Pattern};
 #[derive(Debug)]
 pub(crate) struct Work<'p> {
     pub(crate) meter: Meter,
+    /// Which values can be compared with which.
+    pub(crate) comparisons: Comparisons,
     /// The patterns that the program spells out, compiled with it.
     patterns: &'p HashMap<String, Pattern>,
     /// Patterns that were computed, kept for the length of one evaluation.
@@ -29,8 +32,13 @@ const FREE_PATTERNS: usize = 32;
 const COMPILED_PATTERN: u64 = 1_000;
 
 impl<'p> Work<'p> {
-    pub(crate) fn new(limit: u64, patterns: &'p HashMap<String, Pattern>) -> Self {
-        Self { meter: Meter::new(limit), patterns, computed: HashMap::new(), compiled: 0 }
+    pub(crate) fn new(
+        limit: u64,
+        patterns: &'p HashMap<String, Pattern>,
+        comparisons: Comparisons,
+    ) -> Self {
+        let meter = Meter::new(limit);
+        Self { meter, comparisons, patterns, computed: HashMap::new(), compiled: 0 }
     }
 
     pub(crate) fn charge(&mut self, cost: u64) -> Result<(), EvalError> {

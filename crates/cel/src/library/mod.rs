@@ -17,6 +17,7 @@ pub(crate) mod convert;
 pub(crate) mod format;
 mod formatting;
 mod lists;
+pub(crate) mod mixed;
 pub(crate) mod net;
 pub(crate) mod operators;
 mod optional;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::{Answer, Entry, no_overload};
+use super::{Answer, Entry, mixed, no_overload};
 use crate::compare;
 use crate::cost::Charge;
 use crate::fault::EvalError;
@@ -119,22 +119,31 @@ fn charge_below(work: &mut Work<'_>, value: &Value<'_>) -> Result<(), EvalError>
     }
 }
 
-fn equals<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    let [one, two] = args else { return no_overload() };
+fn is_equal(work: &mut Work<'_>, args: &[Value<'_>]) -> Result<bool, EvalError> {
+    let [one, two] = args else { return Err(EvalError::NoSuchOverload) };
+    if let Some(order) = mixed::order(work.comparisons, one, two)? {
+        return Ok(order.is_eq());
+    }
     charge_below(work, one)?;
-    Ok(Value::Bool(compare::equal(one, two)?))
+    compare::equal(one, two)
+}
+
+fn equals<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    Ok(Value::Bool(is_equal(work, args)?))
 }
 
 fn differs<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    let [one, two] = args else { return no_overload() };
-    charge_below(work, one)?;
-    Ok(Value::Bool(!compare::equal(one, two)?))
+    Ok(Value::Bool(!is_equal(work, args)?))
 }
 
 /// Whether the order of two values is as wanted; a NaN has none, and nothing is true of it.
-fn ordered<'v>(args: &[Value<'v>], wanted: fn(Ordering) -> bool) -> Answer<'v> {
+fn ordered<'v>(work: &Work<'_>, args: &[Value<'v>], wanted: fn(Ordering) -> bool) -> Answer<'v> {
     let [one, two] = args else { return no_overload() };
-    match compare::order(one, two) {
+    let order = match mixed::order(work.comparisons, one, two)? {
+        Some(order) => Some(order),
+        None => compare::order(one, two),
+    };
+    match order {
         Some(order) => Ok(Value::Bool(wanted(order))),
         None if is_number(one) && is_number(two) => Ok(Value::Bool(false)),
         None => no_overload(),
@@ -145,20 +154,20 @@ fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
 }
 
-fn less<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    ordered(args, Ordering::is_lt)
+fn less<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(work, args, Ordering::is_lt)
 }
 
-fn less_or_equal<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    ordered(args, Ordering::is_le)
+fn less_or_equal<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(work, args, Ordering::is_le)
 }
 
-fn greater<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    ordered(args, Ordering::is_gt)
+fn greater<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(work, args, Ordering::is_gt)
 }
 
-fn greater_or_equal<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
-    ordered(args, Ordering::is_ge)
+fn greater_or_equal<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
+    ordered(work, args, Ordering::is_ge)
 }
 
 fn signed<'v>(answer: Option<i64>) -> Answer<'v> {

@@ -150,7 +150,12 @@ impl Quantity {
         Ok(Self { nanos, plain })
     }
 
-    fn whole(number: i64) -> Self {
+    /// Which amount is the smaller one.
+    pub(super) fn order(self, other: Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+
+    pub(super) fn whole(number: i64) -> Self {
         Self { nanos: i128::from(number) * UNIT, plain: true }
     }
 
@@ -301,7 +306,7 @@ fn sub<'v>(_: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
 
 fn order(args: &[Value<'_>]) -> Result<Ordering, EvalError> {
     match args {
-        [Value::Quantity(one), Value::Quantity(two)] => Ok(one.nanos.cmp(&two.nanos)),
+        [Value::Quantity(one), Value::Quantity(two)] => Ok(one.order(*two)),
         [Value::Semver(one), Value::Semver(two)] => Ok(one.precedence(two)),
         _ => Err(EvalError::NoSuchOverload),
     }

@@ -1,0 +1,165 @@
+//! Which devices an alternative may be given, before anyone asks what is left of them.
+
+use std::sync::Arc;
+
+use gantry_api::devices::Attribute;
+
+use super::catalog::Catalog;
+use super::claim::Fault;
+use crate::constraint::{Constraint, Constraints, Subject};
+use crate::problem::{Refusal, Verdict};
+
+/// What devices look like, as far as driver, type and constraints go.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Look {
+    pub(super) driver: String,
+    pub(super) types: Vec<String>,
+    pub(super) pool_attributes: Arc<[Attribute]>,
+    pub(super) device_attributes: Vec<Attribute>,
+    pub(super) pool: String,
+    pub(super) name: Option<String>,
+}
+
+/// The conditions on driver, type and attributes of an alternative.
+#[derive(Clone, Debug)]
+pub(super) struct Selector {
+    /// The driver that the term names.
+    driver: Option<String>,
+    /// The type that is asked for.
+    device_type: Option<String>,
+    /// The classes of which one has to be met; none if nothing is asked of a class.
+    classes: Option<Vec<ClassCondition>>,
+    /// What the term says.
+    constraint: Option<Arc<Constraint>>,
+    /// Tells selectors apart that say different things.
+    key: String,
+}
+
+#[derive(Clone, Debug)]
+struct ClassCondition {
+    driver: Option<String>,
+    constraint: Option<Arc<Constraint>>,
+}
+
+/// What a term says about driver, type and constraints.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Conditions<'a> {
+    pub(super) driver: Option<&'a str>,
+    pub(super) class: Option<&'a str>,
+    pub(super) device_type: Option<&'a str>,
+    pub(super) constraints: Option<&'a str>,
+}
+
+impl Selector {
+    pub(super) fn new(
+        asked: &Conditions<'_>,
+        catalog: &Catalog,
+        constraints: &Constraints,
+    ) -> Result<Self, Fault> {
+        let class = match asked.class {
+            Some(name) => Some(catalog.class(name).ok_or_else(|| Fault::no_class(name))?),
+            None => None,
+        };
+        let device_type = class.map(|class| class.device_type.as_str()).or(asked.device_type);
+        let classes: Option<Vec<_>> = match (class, asked.device_type) {
+            (Some(class), _) => Some(vec![class]),
+            (None, Some(device_type)) => {
+                let mut of_type =
+                    catalog.classes_of(device_type).map(|(_, class)| class).peekable();
+                let any = of_type.peek().is_some();
+                any.then(|| of_type.filter(|class| !class.admin_access).collect())
+            }
+            (None, None) => None,
+        };
+        let key = format!(
+            "{:?}{:?}{:?}{:?}",
+            asked.driver,
+            device_type,
+            classes.iter().flatten().map(|c| (&c.driver, &c.constraints)).collect::<Vec<_>>(),
+            (classes.is_some(), asked.constraints),
+        );
+        let condition = |class: &gantry_api::devices::ClassSpec| ClassCondition {
+            driver: class.driver.clone(),
+            constraint: constraints.get(class.constraints.as_deref()),
+        };
+        Ok(Self {
+            driver: asked.driver.map(ToOwned::to_owned),
+            device_type: device_type.map(ToOwned::to_owned),
+            classes: classes.map(|classes| classes.into_iter().map(condition).collect()),
+            constraint: constraints.get(asked.constraints),
+            key,
+        })
+    }
+
+    /// Two selectors with the same key say the same about every device.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether it can tell devices apart that differ only in their names or their pools' names.
+    pub(super) fn looks_at_identity(&self) -> bool {
+        let classes = self.classes.iter().flatten().filter_map(|class| class.constraint.as_ref());
+        classes.chain(&self.constraint).any(|constraint| constraint.looks_at_identity())
+    }
+
+    /// What it says about devices that look like this.
+    pub(super) fn judge(&self, look: &Look) -> Verdict {
+        let is = |driver: &Option<String>| driver.as_ref().is_none_or(|name| *name == look.driver);
+        if !is(&self.driver) {
+            return Verdict::Refused(Refusal::Driver);
+        }
+        // A class that names another driver is told before the type, like a term that does.
+        if let Some(classes) = &self.classes
+            && !classes.is_empty()
+            && !classes.iter().any(|class| is(&class.driver))
+        {
+            return Verdict::Refused(Refusal::Driver);
+        }
+        if let Some(wanted) = &self.device_type
+            && !look.types.contains(wanted)
+        {
+            return Verdict::Refused(Refusal::DeviceType);
+        }
+        let device = Subject {
+            device_attributes: &look.device_attributes,
+            pool_attributes: &look.pool_attributes,
+            driver: &look.driver,
+            pool: &look.pool,
+            name: look.name.as_deref(),
+            device_type: match look.types.as_slice() {
+                [only] => Some(only),
+                [] | [_, _, ..] => None,
+            },
+        };
+        let judge = |constraint: &Option<Arc<Constraint>>| match constraint {
+            Some(constraint) => constraint.judge(&device),
+            None => Verdict::Met,
+        };
+        let by_class = match &self.classes {
+            None => Verdict::Met,
+            Some(classes) => {
+                let judged = classes.iter().filter(|class| is(&class.driver));
+                best(judged.map(|class| judge(&class.constraint)))
+            }
+        };
+        match by_class {
+            Verdict::Met => judge(&self.constraint),
+            refused @ Verdict::Refused(_) => refused,
+        }
+    }
+}
+
+/// One that is met will do; of those that are not, an error tells most.
+fn best(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+    let mut best = Verdict::Refused(Refusal::Constraints);
+    for verdict in verdicts {
+        match (&verdict, &best) {
+            (Verdict::Met, _) => return verdict,
+            (Verdict::Refused(Refusal::Error(_)), Verdict::Refused(Refusal::Constraints)) => {
+                best = verdict;
+            }
+            (Verdict::Refused(_), _) => {}
+        }
+    }
+    best
+}

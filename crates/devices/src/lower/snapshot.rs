@@ -1,0 +1,333 @@
+//! What there is at one moment, and the requests that can be made of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use gantry_api::devices::{
+    Attribute, DeviceAllocation, DevicePool, LedgerEntry, PodCapacityClaim, ResourceAllocation,
+};
+use gantry_api::finding::Source;
+
+use super::catalog::Catalog;
+use super::claim::{ClaimError, Lower, Lowered, Wanted};
+use super::reach::{NodeLabels, reaches};
+use super::selector::{Look, Selector};
+use super::{file_claims, pool};
+use crate::constraint::Constraints;
+use crate::problem::{
+    Counted, Device, Hold, Inventory, Node, Part, Pool, Request, Signature, Stock, Symbols, Verdict,
+};
+
+/// Pools with their holds, the nodes that reach them, and what constraints say about their devices.
+///
+/// Constraints are evaluated once for each selector and each look of a device, for as long as the
+/// snapshot lives.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// What is searched.
+    pub inventory: Inventory,
+    /// What is held and not to be found: the device is gone, or a part of it. The holders keep it.
+    pub lost: Vec<Lost>,
+    looks: Vec<Look>,
+    /// What the only look of devices leaves out, by pool and device.
+    names: Vec<Vec<Option<String>>>,
+    /// Whether devices that differ only by name have looks of their own.
+    identified: bool,
+    rows: HashMap<String, Arc<[Verdict]>>,
+}
+
+/// How many selectors are remembered with what they say about every look. Past it all are forgotten:
+/// those in use come back at once.
+const ROWS: usize = 1_024;
+
+/// A hold on something that is not published any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The pool.
+    pub pool: String,
+    /// The device; none for a pool that only counts.
+    pub device: Option<String>,
+    /// What of the device is gone, if not all of it.
+    pub capacity: Option<String>,
+}
+
+impl Snapshot {
+    /// Reads pools and what is in their books.
+    ///
+    /// Pools are tried in the order of their names if they come from a server, and in the order
+    /// given if they come from files.
+    #[must_use]
+    pub fn new(catalog: &Catalog, nodes: &[NodeLabels], pools: &[DevicePool]) -> Self {
+        let mut ordered: Vec<&DevicePool> = pools.iter().collect();
+        match catalog.source() {
+            Source::File => {}
+            Source::Server => ordered.sort_by(|one, two| one.metadata.name.cmp(&two.metadata.name)),
+        }
+        let mut build = Build::default();
+        let lowered = ordered.iter().map(|pool| build.pool(catalog, pool)).collect();
+        let nodes = nodes.iter().map(|node| {
+            let reached = ordered.iter().enumerate().filter(|(_, pool)| reaches(node, &pool.spec));
+            Node { name: node.name.clone(), pools: reached.map(|(place, _)| place).collect() }
+        });
+        let inventory = Inventory::new(build.symbols, lowered, nodes.collect());
+        let names = ordered.iter().map(|pool| {
+            let devices = pool.spec.devices.iter().map(|device| Some(device.name.clone()));
+            if pool.spec.devices.is_empty() { vec![None] } else { devices.collect() }
+        });
+        let mut snapshot =
+            Self { inventory, looks: build.looks, names: names.collect(), ..Self::default() };
+        for (place, pool) in ordered.iter().enumerate() {
+            let ledger = pool.status.as_ref().map_or(&[] as &[LedgerEntry], |s| &s.allocations);
+            for entry in ledger {
+                snapshot.hold_entry(place, entry);
+            }
+        }
+        snapshot
+    }
+
+    /// Puts what a claim's status says into the books, for claims that are in no pool's ledger.
+    pub fn hold(&mut self, allocation: &DeviceAllocation) {
+        let name = &allocation.device_pool_name;
+        let Some(place) = self.inventory.pools().iter().position(|pool| pool.name == *name) else {
+            let device = allocation.device_name.clone();
+            self.lost.push(Lost { pool: name.clone(), device, capacity: None });
+            return;
+        };
+        let mode = allocation.access_mode;
+        let mode = mode.unwrap_or(gantry_api::devices::AccessMode::ReadWriteExclusive);
+        match &allocation.device_name {
+            Some(device) => self.hold_device(place, device, mode, &allocation.allocations),
+            None => self.hold_count(place, allocation.device_count.unwrap_or(1)),
+        }
+    }
+
+    fn hold_entry(&mut self, place: usize, entry: &LedgerEntry) {
+        match &entry.device_name {
+            Some(device) => {
+                self.hold_device(place, device, entry.access_mode, &entry.allocations);
+            }
+            None => self.hold_count(place, entry.count.unwrap_or(1)),
+        }
+    }
+
+    fn hold_count(&mut self, place: usize, count: u32) {
+        let mode = gantry_api::devices::AccessMode::ReadWriteExclusive;
+        let hold = Hold { pool: place, device: None, mode, admin: false, parts: Vec::new() };
+        for _ in 0..count {
+            if self.inventory.hold(&hold).is_err() {
+                self.lose(place, None, None);
+                return;
+            }
+        }
+    }
+
+    fn hold_device(
+        &mut self,
+        place: usize,
+        name: &str,
+        mode: gantry_api::devices::AccessMode,
+        allocations: &[ResourceAllocation],
+    ) {
+        let found = match self.inventory.pools().get(place).map(|pool| &pool.stock) {
+            Some(Stock::Listed(devices)) => devices.iter().position(|device| device.name == name),
+            Some(Stock::Counted(_)) | None => None,
+        };
+        let Some(at) = found else { return self.lose(place, Some(name), None) };
+        let mut parts = Vec::new();
+        let mut gone = Vec::new();
+        for allocation in allocations {
+            match self.entry(place, at, allocation) {
+                Some(entry) => parts.push(Part { entry, amount: allocation.allocation.nanos() }),
+                None => gone.push(allocation.name.clone()),
+            }
+        }
+        let hold = Hold { pool: place, device: Some(at), mode, admin: false, parts };
+        if self.inventory.hold(&hold).is_err() {
+            self.lose(place, Some(name), None);
+        }
+        for capacity in gone {
+            self.lose(place, Some(name), Some(capacity));
+        }
+    }
+
+    /// The entry of a device that an allocation was taken from.
+    fn entry(&self, place: usize, at: usize, allocation: &ResourceAllocation) -> Option<usize> {
+        let symbols = self.inventory.symbols();
+        let Stock::Listed(devices) = &self.inventory.pools().get(place)?.stock else { return None };
+        let wanted: BTreeMap<&str, &str> =
+            allocation.topologies.iter().map(|t| (t.r#type.as_str(), t.name.as_str())).collect();
+        devices.get(at)?.entries.iter().position(|entry| {
+            let places = entry.places.iter();
+            symbols.name(entry.name) == allocation.name
+                && places
+                    .map(|p| (symbols.name(p.kind), symbols.name(p.name)))
+                    .collect::<BTreeMap<_, _>>()
+                    == wanted
+        })
+    }
+
+    fn lose(&mut self, place: usize, device: Option<&str>, capacity: Option<String>) {
+        let pool = self.inventory.pools().get(place).map_or_else(String::new, |p| p.name.clone());
+        self.lost.push(Lost { pool, device: device.map(ToOwned::to_owned), capacity });
+    }
+
+    /// The place of a node in the inventory.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<usize> {
+        self.inventory.nodes().iter().position(|node| node.name == name)
+    }
+
+    /// What a pod's claims ask for, in the order in which they choose.
+    ///
+    /// # Errors
+    /// The first claim that contradicts itself or its class, or whose class is missing.
+    pub fn request(
+        &mut self,
+        catalog: &Catalog,
+        constraints: &Constraints,
+        claims: &[(&str, Wanted<'_>)],
+    ) -> Result<Lowered, ClaimError> {
+        let mut lower = Lower { catalog, constraints, selectors: Vec::new(), notes: Vec::new() };
+        let claims = claims.iter().map(|(name, wanted)| lower.wanted(name, *wanted));
+        let claims = claims.collect::<Result<_, _>>()?;
+        let request =
+            Request { claims, verdicts: self.rows(&lower.selectors), ..Request::default() };
+        Ok(Lowered { request, notes: lower.notes })
+    }
+
+    /// What the claims of a pod in the oldest files ask for.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::request`].
+    pub fn file_request(
+        &mut self,
+        catalog: &Catalog,
+        constraints: &Constraints,
+        pod: &PodCapacityClaim,
+    ) -> Result<Lowered, ClaimError> {
+        let mut lower = Lower { catalog, constraints, selectors: Vec::new(), notes: Vec::new() };
+        let claims = file_claims(pod).into_iter().map(|claim| {
+            let lowered = lower.terms(&claim.name, &claim.claims)?;
+            Ok(crate::problem::Claim { topologies: claim.topologies.clone(), ..lowered })
+        });
+        let claims = claims.collect::<Result<_, _>>()?;
+        let request = Request {
+            claims,
+            verdicts: self.rows(&lower.selectors),
+            topologies: pod.topologies.clone(),
+            ..Request::default()
+        };
+        Ok(Lowered { request, notes: lower.notes })
+    }
+
+    fn rows(&mut self, selectors: &[Selector]) -> Vec<Arc<[Verdict]>> {
+        if !self.identified && selectors.iter().any(Selector::looks_at_identity) {
+            self.identify();
+        }
+        let looks = &self.looks;
+        let rows = selectors.iter().map(|selector| {
+            if let Some(known) = self.rows.get(selector.key()) {
+                return Arc::clone(known);
+            }
+            if self.rows.len() >= ROWS {
+                self.rows.clear();
+            }
+            let row: Arc<[Verdict]> = looks.iter().map(|look| selector.judge(look)).collect();
+            self.rows.insert(selector.key().to_owned(), Arc::clone(&row));
+            row
+        });
+        rows.collect()
+    }
+
+    /// Gives each device a look of its own, once a constraint asks for names.
+    fn identify(&mut self) {
+        let mut pools = self.inventory.pools().to_vec();
+        let mut looks = Vec::new();
+        for (pool, names) in pools.iter_mut().zip(&self.names) {
+            let mut give = |signature: &mut Signature, name: &Option<String>| {
+                let look = self.looks.get(signature.index()).cloned().unwrap_or_default();
+                looks.push(Look { pool: pool.name.clone(), name: name.clone(), ..look });
+                *signature = last(&looks);
+            };
+            match &mut pool.stock {
+                Stock::Listed(devices) => {
+                    for (device, name) in devices.iter_mut().zip(names) {
+                        give(&mut device.signature, name);
+                    }
+                }
+                Stock::Counted(counted) => give(&mut counted.signature, &None),
+            }
+        }
+        let symbols = self.inventory.symbols().clone();
+        let nodes = self.inventory.nodes().to_vec();
+        self.inventory = Inventory::new(symbols, pools, nodes);
+        self.looks = looks;
+        self.rows.clear();
+        self.identified = true;
+    }
+}
+
+fn last(looks: &[Look]) -> Signature {
+    let place = looks.len().saturating_sub(1);
+    Signature(u32::try_from(place).expect("an inventory has fewer than 2^32 devices"))
+}
+
+/// Pools under construction: names get numbers, and devices that look alike share a look.
+#[derive(Default)]
+struct Build {
+    symbols: Symbols,
+    looks: Vec<Look>,
+    /// Looks of the pool that is being read, by the attributes of the device.
+    known: HashMap<String, Signature>,
+}
+
+impl Build {
+    fn pool(&mut self, catalog: &Catalog, published: &DevicePool) -> Pool {
+        let spec = &published.spec;
+        let look = Look {
+            driver: spec.driver.clone(),
+            types: catalog.types_of(spec),
+            pool_attributes: sorted(&spec.attributes).into(),
+            ..Look::default()
+        };
+        let stock = if spec.devices.is_empty() && spec.device_count.is_some() {
+            Stock::Counted(Counted {
+                count: spec.device_count.unwrap_or(0),
+                held: 0,
+                signature: self.signature(&look, &[]),
+                attributes: pool::attributes(&spec.attributes, &[], &mut self.symbols),
+            })
+        } else {
+            let devices = spec.devices.iter().map(|device| Device {
+                signature: self.signature(&look, &device.attributes),
+                ..pool::device(spec, device, &mut self.symbols)
+            });
+            Stock::Listed(devices.collect())
+        };
+        Pool {
+            name: published.metadata.name.clone().unwrap_or_default(),
+            fault: pool::fault(published, catalog.source()),
+            resources: pool::pooled(spec, &mut self.symbols),
+            stock,
+        }
+    }
+
+    /// The column of a look, a new one if nothing has looked so before.
+    fn signature(&mut self, look: &Look, attributes: &[Attribute]) -> Signature {
+        let look = Look { device_attributes: sorted(attributes), ..look.clone() };
+        let key = format!("{look:?}");
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        self.looks.push(look);
+        let signature = last(&self.looks);
+        self.known.insert(key, signature);
+        signature
+    }
+}
+
+fn sorted(attributes: &[Attribute]) -> Vec<Attribute> {
+    let mut sorted = attributes.to_vec();
+    sorted.sort_by(|one, two| one.name.cmp(&two.name));
+    sorted
+}

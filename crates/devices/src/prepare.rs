@@ -1,0 +1,242 @@
+//! A request with its names looked up once, for however many nodes it is tried on.
+
+use std::collections::HashMap;
+
+use gantry_api::devices::{AccessMode, Draw, TopologyPolicy, TopologyRule};
+
+use crate::problem::{Alternative, Count, Draws, Grain, Request, Symbol, Symbols};
+
+/// A request whose names are symbols, and whose terms are one list.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) terms: Vec<PreparedTerm<'a>>,
+    /// Attributes that some group looks at; none for a name that no device has.
+    pub(crate) slots: Vec<Option<Symbol>>,
+    /// Match and distinct groups of claims and alternatives.
+    pub(crate) groups: Vec<Group>,
+    /// Topology rules of the pod, of claims and of alternatives.
+    pub(crate) rules: Vec<Rule>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedTerm<'a> {
+    pub(crate) claim: usize,
+    pub(crate) asks: Vec<Ask<'a>>,
+    /// The groups of its claim.
+    pub(crate) claim_groups: Vec<usize>,
+    /// The rules of its claim and of the pod.
+    pub(crate) outer_rules: Vec<usize>,
+}
+
+/// An alternative.
+#[derive(Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) source: &'a Alternative,
+    pub(crate) wants: Vec<Want<'a>>,
+    /// The requests for access, which have to name the capacity of that kind.
+    pub(crate) access: Vec<(&'a str, Option<Symbol>)>,
+    /// Whether each device serves alone.
+    pub(crate) each: bool,
+    /// How devices are shared, before they have their say.
+    pub(crate) mode: AccessMode,
+    /// Every group its devices are members of.
+    pub(crate) groups: Vec<usize>,
+    /// Every rule its parts are held to.
+    pub(crate) rules: Vec<usize>,
+}
+
+/// A request for an amount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Want<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) name: Option<Symbol>,
+    pub(crate) kind: WantKind,
+    /// In 10⁻⁹ units.
+    pub(crate) amount: i128,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WantKind {
+    Counter,
+    Quantity,
+    /// Whatever kind of capacity there is.
+    Either,
+}
+
+impl Want<'_> {
+    /// Whether an entry is of a kind that can serve it.
+    pub(crate) fn fits(&self, grain: Grain) -> bool {
+        match (self.kind, grain) {
+            (WantKind::Counter, Grain::Counter)
+            | (WantKind::Quantity | WantKind::Either, Grain::Any | Grain::Block(_)) => true,
+            (WantKind::Either, Grain::Counter) => self.amount % Grain::UNIT == 0,
+            (WantKind::Counter, Grain::Any | Grain::Block(_))
+            | (WantKind::Quantity, Grain::Counter) => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) slot: usize,
+    pub(crate) kind: GroupKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GroupKind {
+    Match,
+    Distinct,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// None for a kind of place that there is none of.
+    pub(crate) kind: Option<Symbol>,
+    pub(crate) policy: TopologyPolicy,
+}
+
+impl Ask<'_> {
+    /// The least number of devices; for all of them, one.
+    pub(crate) fn least(&self) -> usize {
+        match self.source.count {
+            Count::Between { least, .. } => usize::try_from(least.max(1)).unwrap_or(usize::MAX),
+            Count::All => 1,
+        }
+    }
+
+    /// Whether the same devices are candidates of both. Groups, topologies and numbers are not
+    /// looked at: they are about sets of devices.
+    pub(crate) fn has_candidates_of(&self, other: &Ask<'_>) -> bool {
+        let (one, other) = (self.source, other.source);
+        one.selector == other.selector
+            && one.admin == other.admin
+            && one.mode == other.mode
+            && one.draws == other.draws
+            && one.tolerations == other.tolerations
+    }
+
+    /// Whether amounts of several devices add up.
+    pub(crate) fn adds_up(&self) -> bool {
+        !self.each && !self.wants.is_empty()
+    }
+}
+
+impl<'a> Prepared<'a> {
+    pub(crate) fn new(symbols: &Symbols, request: &'a Request) -> Self {
+        let mut prepared =
+            Self { request, terms: Vec::new(), slots: vec![], groups: vec![], rules: vec![] };
+        let mut slots = HashMap::new();
+        let pod_rules = prepared.add_rules(symbols, &request.topologies);
+        for (at, claim) in request.claims.iter().enumerate() {
+            let lists = [&claim.match_attributes, &claim.distinct_attributes];
+            let claim_groups = prepared.add_groups(symbols, &mut slots, lists, &[]);
+            let mut outer_rules = pod_rules.clone();
+            outer_rules.extend(prepared.add_rules(symbols, &claim.topologies));
+            for term in &claim.terms {
+                let asks = term.alternatives.iter();
+                let asks = asks.map(|alternative| {
+                    let lists = [&alternative.match_attributes, &alternative.distinct_attributes];
+                    let own = prepared.add_groups(symbols, &mut slots, lists, &claim_groups);
+                    let groups = claim_groups.iter().copied().chain(own).collect();
+                    let mut rules = outer_rules.clone();
+                    rules.extend(prepared.add_rules(symbols, &alternative.topologies));
+                    ask(symbols, alternative, groups, rules)
+                });
+                let asks = asks.collect();
+                prepared.terms.push(PreparedTerm {
+                    claim: at,
+                    asks,
+                    claim_groups: claim_groups.clone(),
+                    outer_rules: outer_rules.clone(),
+                });
+            }
+        }
+        prepared
+    }
+
+    /// Adds match and distinct groups, except those that a wider group of the same kind implies.
+    fn add_groups(
+        &mut self,
+        symbols: &Symbols,
+        slots: &mut HashMap<&'a str, usize>,
+        lists: [&'a Vec<String>; 2],
+        wider: &[usize],
+    ) -> Vec<usize> {
+        let mut added = Vec::new();
+        for (kind, names) in [GroupKind::Match, GroupKind::Distinct].into_iter().zip(lists) {
+            for name in names {
+                let slot = *slots.entry(name).or_insert_with(|| {
+                    self.slots.push(symbols.find(name));
+                    self.slots.len() - 1
+                });
+                let group = Group { slot, kind };
+                let mut known = wider.iter().chain(&added);
+                if !known.any(|known| self.groups[*known] == group) {
+                    added.push(self.groups.len());
+                    self.groups.push(group);
+                }
+            }
+        }
+        added
+    }
+
+    fn add_rules(&mut self, symbols: &Symbols, rules: &[TopologyRule]) -> Vec<usize> {
+        let first = self.rules.len();
+        self.rules.extend(
+            rules.iter().map(|rule| Rule { kind: symbols.find(&rule.r#type), policy: rule.policy }),
+        );
+        (first..self.rules.len()).collect()
+    }
+}
+
+fn ask<'a>(
+    symbols: &Symbols,
+    source: &'a Alternative,
+    groups: Vec<usize>,
+    rules: Vec<usize>,
+) -> Ask<'a> {
+    let mut ask = Ask {
+        source,
+        wants: Vec::new(),
+        access: Vec::new(),
+        each: matches!(source.draws, Draws::Each(_)),
+        mode: AccessMode::ReadWriteExclusive,
+        groups,
+        rules,
+    };
+    let mut asked = None;
+    match &source.draws {
+        Draws::Each(list) => {
+            for request in list {
+                let (text, name) = (request.name.as_str(), symbols.find(&request.name));
+                let (kind, amount) = match &request.draw {
+                    Draw::Counter { request } => {
+                        (WantKind::Counter, i128::from(*request) * Grain::UNIT)
+                    }
+                    Draw::Quantity { request } => (WantKind::Quantity, request.nanos()),
+                    Draw::AccessMode { request } => {
+                        asked = asked.or(Some(*request));
+                        ask.access.push((text, name));
+                        continue;
+                    }
+                };
+                ask.wants.push(Want { text, name, kind, amount: amount.max(0) });
+            }
+        }
+        Draws::Together(list) => {
+            ask.wants.extend(list.iter().map(|(text, amount)| Want {
+                text,
+                name: symbols.find(text),
+                kind: WantKind::Either,
+                amount: amount.nanos().max(0),
+            }));
+        }
+    }
+    let usual = match ask.wants.is_empty() {
+        true => AccessMode::ReadWriteExclusive,
+        false => AccessMode::ReadWriteShared,
+    };
+    ask.mode = asked.or(source.mode).unwrap_or(usual);
+    ask
+}

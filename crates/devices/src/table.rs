@@ -1,0 +1,456 @@
+//! The devices of one node that a request can use, laid out for searching.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use gantry_api::devices::AccessMode;
+
+use crate::bits::Bits;
+use crate::eligible::{eligible, judged, mode};
+use crate::prepare::{Ask, GroupKind, Prepared};
+use crate::problem::{
+    Count, Counted, Device, Inventory, Node, Pool, Stock, Symbol, Undecided, ValueSymbol,
+};
+
+/// More devices than this on one node are not searched: far beyond what is promised (4096), and
+/// within memory.
+const MOST_DEVICES: usize = 1 << 16;
+
+/// The mark of an attribute that a device does not have.
+pub(crate) const NO_VALUE: u32 = u32::MAX;
+
+/// The devices of a node that are candidates of some alternative, pool by pool and in order.
+#[derive(Debug)]
+pub(crate) struct Table<'a> {
+    pub(crate) rows: Vec<Row<'a>>,
+    pub(crate) pools: Vec<Span>,
+    /// Candidates of each alternative of each term.
+    pub(crate) candidates: Vec<Vec<Bits>>,
+    /// Values of the attributes that groups look at, row by row.
+    pub(crate) values: Vec<u32>,
+    /// What is left of each resource of each pool.
+    pub(crate) left: Vec<i128>,
+    /// How many classes of rows there are.
+    pub(crate) classes: usize,
+}
+
+/// A device that may be used.
+#[derive(Debug)]
+pub(crate) struct Row<'a> {
+    /// Its pool, as a place in [`Table::pools`].
+    pub(crate) pool: usize,
+    /// Its place in the pool, if that lists devices.
+    pub(crate) index: Option<usize>,
+    pub(crate) device: Option<&'a Device>,
+    /// Rows of one class are in one pool and differ in nothing that matters to the request.
+    pub(crate) class: usize,
+    /// Where its entries begin in a list of all entries.
+    pub(crate) entries: usize,
+}
+
+/// A pool of which devices may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Its place in the inventory.
+    pub(crate) pool: usize,
+    /// Where its resources begin in [`Table::left`].
+    pub(crate) resources: usize,
+    /// Pools of one class hold the same rows in the same order, by class of what they are.
+    pub(crate) class: usize,
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn new(
+        prepared: &Prepared<'_>,
+        inventory: &'a Inventory,
+        node: &Node,
+    ) -> Result<Self, Undecided> {
+        let mut builder = Builder {
+            prepared,
+            inventory,
+            kinds: kinds(prepared),
+            found: Vec::new(),
+            pools: Vec::new(),
+        };
+        for pool in node.pools.iter().filter_map(|at| Some((*at, inventory.pools().get(*at)?))) {
+            builder.add_pool(pool.0, pool.1);
+            if builder.found.len() > MOST_DEVICES {
+                return Err(Undecided::TooLarge);
+            }
+        }
+        Ok(builder.finish())
+    }
+
+    pub(crate) fn value(&self, row: usize, slot: usize, slots: usize) -> u32 {
+        self.values[row * slots + slot]
+    }
+
+    /// How a row is held, after it had its say.
+    pub(crate) fn mode(&self, row: usize, ask: &Ask<'_>) -> AccessMode {
+        match self.rows[row].device {
+            Some(device) => mode(device, ask),
+            None => AccessMode::ReadWriteExclusive,
+        }
+    }
+}
+
+/// A row in the making: what it is, and which alternatives it is a candidate of.
+struct Found<'a> {
+    pool: usize,
+    index: Option<usize>,
+    device: Option<&'a Device>,
+    attributes: &'a [(Symbol, ValueSymbol)],
+    /// A bit for each kind of alternative.
+    serves: Bits,
+}
+
+struct Builder<'a, 'p> {
+    prepared: &'p Prepared<'p>,
+    inventory: &'a Inventory,
+    kinds: Kinds<'p>,
+    found: Vec<Found<'a>>,
+    pools: Vec<usize>,
+}
+
+/// Alternatives that have the same candidates are asked about once.
+struct Kinds<'p> {
+    /// One alternative of each kind.
+    asks: Vec<&'p Ask<'p>>,
+    /// The kind of each alternative of each term.
+    of: Vec<Vec<usize>>,
+}
+
+fn kinds<'p>(prepared: &'p Prepared<'p>) -> Kinds<'p> {
+    let mut asks: Vec<&Ask<'_>> = Vec::new();
+    let of = prepared.terms.iter().map(|term| {
+        let kinds = term.asks.iter().map(|ask| {
+            let known = asks.iter().rposition(|known| known.has_candidates_of(ask));
+            known.unwrap_or_else(|| {
+                asks.push(ask);
+                asks.len() - 1
+            })
+        });
+        kinds.collect()
+    });
+    let of = of.collect();
+    Kinds { asks, of }
+}
+
+impl<'a> Builder<'a, '_> {
+    fn add_pool(&mut self, at: usize, pool: &'a Pool) {
+        let before = self.found.len();
+        let local = self.pools.len();
+        match &pool.stock {
+            Stock::Listed(devices) => {
+                for (index, device) in devices.iter().enumerate() {
+                    let mut serves = Bits::below(self.kinds.asks.len());
+                    for (kind, ask) in self.kinds.asks.iter().enumerate() {
+                        if eligible(self.prepared, self.inventory, pool, device, ask).is_ok() {
+                            serves.insert(kind);
+                        }
+                    }
+                    if !serves.is_empty() {
+                        self.found.push(Found {
+                            pool: local,
+                            index: Some(index),
+                            device: Some(device),
+                            attributes: &device.attributes,
+                            serves,
+                        });
+                    }
+                }
+            }
+            Stock::Counted(counted) => self.add_counted(local, pool, counted),
+        }
+        if self.found.len() > before {
+            self.pools.push(at);
+        }
+    }
+
+    /// Adds as many of a number of equal devices as the request can ever use.
+    fn add_counted(&mut self, local: usize, pool: &Pool, counted: &'a Counted) {
+        let kinds = self.kinds.asks.len();
+        let (mut any, mut free) = (Bits::below(kinds), Bits::below(kinds));
+        for (at, ask) in self.kinds.asks.iter().enumerate() {
+            if counted_eligible(self.prepared, pool, counted, ask) {
+                any.insert(at);
+                if !ask.source.admin {
+                    free.insert(at);
+                }
+            }
+        }
+        let mut admin = any.clone();
+        admin.subtract(&free);
+        let usable = self.usable();
+        let held = usize::try_from(counted.held.min(counted.count)).unwrap_or(usize::MAX);
+        let count = usize::try_from(counted.count).unwrap_or(usize::MAX);
+        let held_rows = if admin.is_empty() { 0 } else { held.min(usable) };
+        for (rows, serves) in [(held_rows, &admin), ((count - held).min(usable), &any)] {
+            if serves.is_empty() {
+                continue;
+            }
+            for _ in 0..rows.min(MOST_DEVICES + 1) {
+                self.found.push(Found {
+                    pool: local,
+                    index: None,
+                    device: None,
+                    attributes: &counted.attributes,
+                    serves: serves.clone(),
+                });
+            }
+        }
+    }
+
+    /// How many devices that have nothing to give the request can use at most.
+    fn usable(&self) -> usize {
+        let terms = self.prepared.terms.iter().map(|term| {
+            let asks = term.asks.iter().map(|ask| match ask.source.count {
+                Count::Between { .. } => ask.least(),
+                Count::All => usize::MAX,
+            });
+            asks.max().unwrap_or(0)
+        });
+        terms.fold(0, usize::saturating_add)
+    }
+
+    fn finish(self) -> Table<'a> {
+        let Self { prepared, inventory, kinds, found, pools } = self;
+        let slots = prepared.slots.len();
+        let mut table = Table {
+            rows: Vec::with_capacity(found.len()),
+            pools: Vec::new(),
+            candidates: Vec::new(),
+            values: Vec::with_capacity(found.len() * slots),
+            left: Vec::new(),
+            classes: 0,
+        };
+        for pool in pools {
+            let resources = table.left.len();
+            table.pools.push(Span { pool, resources, class: 0 });
+            table.left.extend(
+                inventory.pools()[pool]
+                    .resources
+                    .iter()
+                    .map(|resource| (resource.capacity - resource.used).max(0)),
+            );
+        }
+        let mut entries = 0;
+        for row in &found {
+            table.rows.push(Row {
+                pool: row.pool,
+                index: row.index,
+                device: row.device,
+                class: 0,
+                entries,
+            });
+            entries += row.device.map_or(0, |device| device.entries.len());
+            table.values.extend(prepared.slots.iter().map(|slot| {
+                let value = slot.and_then(|slot| {
+                    row.attributes.iter().find(|(name, _)| *name == slot).map(|(_, value)| value.0)
+                });
+                value.unwrap_or(NO_VALUE)
+            }));
+        }
+        let mut by_kind = vec![Bits::below(found.len()); kinds.asks.len()];
+        for (at, row) in found.iter().enumerate() {
+            for kind in row.serves.iter() {
+                by_kind[kind].insert(at);
+            }
+        }
+        let candidates =
+            |kinds: &Vec<usize>| kinds.iter().map(|kind| by_kind[*kind].clone()).collect();
+        table.candidates = kinds.of.iter().map(candidates).collect();
+        table.drop_useless_values(prepared);
+        table.classify(&found, slots, inventory);
+        table
+    }
+}
+
+impl Table<'_> {
+    /// Rows and pools that differ in nothing that matters get one class each.
+    fn classify(&mut self, found: &[Found<'_>], slots: usize, inventory: &Inventory) {
+        let alike = |one: usize, other: usize| {
+            let values = |at: usize| &self.values[at * slots..(at + 1) * slots];
+            found[one].serves == found[other].serves
+                && values(one) == values(other)
+                && match (found[one].device, found[other].device) {
+                    (Some(one), Some(other)) => devices_alike(one, other),
+                    (None, None) => true,
+                    (Some(_), None) | (None, Some(_)) => false,
+                }
+        };
+        // Drivers list equal devices one after another, so a row is compared with the last class
+        // first, and only then with those that look like it.
+        let look = |at: usize| {
+            let mut hasher = DefaultHasher::new();
+            (found[at].serves.words(), &self.values[at * slots..(at + 1) * slots])
+                .hash(&mut hasher);
+            if let Some(device) = found[at].device {
+                (&device.entries, &device.charges, device.holds == 0).hash(&mut hasher);
+            }
+            hasher.finish()
+        };
+        let mut first_of: Vec<usize> = Vec::new();
+        let mut looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+        let mut classes = Vec::with_capacity(found.len());
+        for (at, row) in found.iter().enumerate() {
+            let last = first_of.last().filter(|last| found[**last].pool == row.pool);
+            if last.is_some_and(|last| alike(*last, at)) {
+                classes.push(first_of.len() - 1);
+                continue;
+            }
+            let same_look = looks.entry((row.pool, look(at))).or_default();
+            let known = same_look.iter().find(|class| alike(first_of[**class], at)).copied();
+            classes.push(known.unwrap_or_else(|| {
+                same_look.push(first_of.len());
+                first_of.push(at);
+                first_of.len() - 1
+            }));
+        }
+        let mut starts: Vec<usize> = vec![0; self.pools.len() + 1];
+        for (at, row) in found.iter().enumerate() {
+            starts[row.pool + 1] = at + 1;
+        }
+        let pools_alike = |one: usize, other: usize| {
+            let rows = |pool: usize| starts[pool]..starts[pool + 1];
+            let resources = |pool: usize| &inventory.pools()[self.pools[pool].pool].resources;
+            rows(one).len() == rows(other).len()
+                && resources(one) == resources(other)
+                && rows(one).zip(rows(other)).all(|(one, other)| alike(one, other))
+        };
+        let mut pool_classes: Vec<usize> = Vec::with_capacity(self.pools.len());
+        let mut pool_looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+        for pool in 0..self.pools.len() {
+            if pool > 0 && pools_alike(pool - 1, pool) {
+                pool_classes.push(pool_classes[pool - 1]);
+                continue;
+            }
+            let key = (starts[pool + 1] - starts[pool], look(starts[pool]));
+            let same_look = pool_looks.entry(key).or_default();
+            let known = same_look.iter().find(|other| pools_alike(**other, pool)).copied();
+            pool_classes.push(known.map_or(pool, |known| pool_classes[known]));
+            same_look.push(pool);
+        }
+        self.classes = first_of.len();
+        for (row, class) in self.rows.iter_mut().zip(classes) {
+            row.class = class;
+        }
+        for (pool, class) in self.pools.iter_mut().zip(pool_classes) {
+            pool.class = class;
+        }
+    }
+
+    /// Takes candidates away that no solution uses: those without an attribute that a group looks
+    /// at, and those with a value that too few others have. `All` keeps what it must take.
+    fn drop_useless_values(&mut self, prepared: &Prepared<'_>) {
+        let slots = prepared.slots.len();
+        if slots == 0 {
+            return;
+        }
+        for (term_at, term) in prepared.terms.iter().enumerate() {
+            for (ask_at, ask) in term.asks.iter().enumerate() {
+                if ask.source.count == Count::All {
+                    continue;
+                }
+                for group in ask.groups.iter().map(|group| prepared.groups[*group]) {
+                    let least = match group.kind {
+                        GroupKind::Match => ask.least(),
+                        GroupKind::Distinct => 1,
+                    };
+                    let counts = self.count_values(term_at, ask_at, group.slot, slots);
+                    let bits = self.candidates[term_at][ask_at].clone();
+                    for row in bits.iter() {
+                        let value = self.value(row, group.slot, slots);
+                        let few = counts.get(&value).is_none_or(|count| *count < least);
+                        if value == NO_VALUE || few {
+                            self.candidates[term_at][ask_at].remove(row);
+                        }
+                    }
+                }
+            }
+        }
+        self.drop_values_of_claims(prepared, slots);
+    }
+
+    /// Takes away candidates whose value some other term of the claim cannot have.
+    fn drop_values_of_claims(&mut self, prepared: &Prepared<'_>, slots: usize) {
+        for (first, term) in prepared.terms.iter().enumerate() {
+            if first > 0 && prepared.terms[first - 1].claim == term.claim {
+                continue;
+            }
+            let terms: Vec<usize> = (first..prepared.terms.len())
+                .take_while(|at| prepared.terms[*at].claim == term.claim)
+                .collect();
+            for group in term.claim_groups.iter().map(|group| prepared.groups[*group]) {
+                if group.kind == GroupKind::Distinct || terms.len() < 2 {
+                    continue;
+                }
+                let counts: Vec<Vec<_>> = terms
+                    .iter()
+                    .map(|at| {
+                        let asks = prepared.terms[*at].asks.iter().enumerate();
+                        asks.map(|(ask, _)| self.count_values(*at, ask, group.slot, slots))
+                            .collect()
+                    })
+                    .collect();
+                let viable = |value: u32| {
+                    terms.iter().zip(&counts).all(|(at, counts)| {
+                        let asks = prepared.terms[*at].asks.iter();
+                        asks.zip(counts).any(|(ask, counts)| {
+                            counts.get(&value).is_some_and(|count| *count >= ask.least())
+                        })
+                    })
+                };
+                for at in &terms {
+                    for (ask_at, ask) in prepared.terms[*at].asks.iter().enumerate() {
+                        if ask.source.count == Count::All {
+                            continue;
+                        }
+                        let bits = self.candidates[*at][ask_at].clone();
+                        for row in bits.iter() {
+                            if !viable(self.value(row, group.slot, slots)) {
+                                self.candidates[*at][ask_at].remove(row);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn count_values(
+        &self,
+        term: usize,
+        ask: usize,
+        slot: usize,
+        slots: usize,
+    ) -> HashMap<u32, usize> {
+        let mut counts = HashMap::new();
+        for row in self.candidates[term][ask].iter() {
+            *counts.entry(self.value(row, slot, slots)).or_insert(0) += 1;
+        }
+        counts
+    }
+}
+
+/// Whether two devices have the same to give, to the same holders, for the same charge. What
+/// constraints and groups see of them is compared elsewhere.
+fn devices_alike(one: &Device, other: &Device) -> bool {
+    one.entries == other.entries
+        && one.sharing == other.sharing
+        && one.access == other.access
+        && one.charges == other.charges
+        && (one.holds == 0) == (other.holds == 0)
+}
+
+fn counted_eligible(
+    prepared: &Prepared<'_>,
+    pool: &Pool,
+    counted: &Counted,
+    ask: &Ask<'_>,
+) -> bool {
+    pool.fault.is_none()
+        && ask.wants.is_empty()
+        && ask.access.is_empty()
+        && judged(prepared, ask, counted.signature).is_ok()
+}

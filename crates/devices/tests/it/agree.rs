@@ -1,0 +1,83 @@
+//! The allocator and the oracle agree: in yes or no, in the choice, in amounts and in scores.
+
+use gantry_devices::allocate;
+use gantry_devices::problem::{Answer, Budget};
+use proptest::test_runner::Config as ProptestConfig;
+
+use crate::generate::{Case, case};
+use crate::oracle::{self, Chosen};
+use crate::shrink::{show, shrink};
+use crate::twins::twins;
+
+/// How the two differ, if they do.
+fn difference(case: &Case) -> Option<String> {
+    let inventory = case.inventory();
+    let expected = oracle::solve(&inventory, 0, &case.request);
+    let answer = allocate(&inventory, 0, &case.request, &Budget::default());
+    match (&expected, answer) {
+        (None, Answer::Unsatisfiable(_)) => None,
+        (Some(expected), Answer::Allocated(allocation)) => {
+            let claims = allocation.claims.iter().enumerate();
+            let given: Vec<Chosen> = claims
+                .flat_map(|(claim, of)| {
+                    of.terms.iter().enumerate().map(move |(term, of)| Chosen {
+                        claim,
+                        term,
+                        alternative: of.alternative,
+                        score: of.score,
+                        holds: of.holds.clone(),
+                    })
+                })
+                .collect();
+            let score = oracle::score(&case.request, expected);
+            let same = given == *expected && allocation.score == score;
+            (!same).then(|| {
+                let given_score = allocation.score;
+                format!("given    {given:#?} {given_score}\nexpected {expected:#?} {score}")
+            })
+        }
+        (expected, answer) => Some(format!("given    {answer:#?}\nexpected {expected:#?}")),
+    }
+}
+
+/// Compares on the problems of these seeds; tells how many of them have a solution.
+fn agree(make: fn(u64) -> Case, seeds: std::ops::Range<u64>) -> u64 {
+    let mut solved = 0;
+    for seed in seeds {
+        let problem = make(seed);
+        if difference(&problem).is_some() {
+            let small = shrink(problem, |case| difference(case).is_some());
+            let told = difference(&small).unwrap();
+            panic!("seed {seed}\n{}\n{told}", show(&small));
+        }
+        let inventory = problem.inventory();
+        solved += u64::from(oracle::solve(&inventory, 0, &problem.request).is_some());
+    }
+    solved
+}
+
+/// Problems for each case that property tests are told to try: 2,048 unless told otherwise, and
+/// 100,000 with `PROPTEST_CASES=12500`.
+const PROBLEMS_PER_CASE: u64 = 8;
+
+/// Problems with twins for each case: they take longer, so 1,024 unless told otherwise.
+const TWINS_PER_CASE: u64 = 4;
+
+/// Compares on so many problems for each case, of which neither almost all nor almost none have a
+/// solution.
+fn agree_on(make: fn(u64) -> Case, per_case: u64) {
+    let problems = per_case * u64::from(ProptestConfig::default().cases);
+    let solved = agree(make, 0..problems);
+    let share = problems / 5..problems * 4 / 5;
+    assert!(share.contains(&solved), "{solved} of {problems} problems have a solution");
+}
+
+#[test]
+fn the_allocator_does_what_the_oracle_does() {
+    agree_on(case, PROBLEMS_PER_CASE);
+}
+
+#[test]
+fn the_allocator_does_what_the_oracle_does_among_twins() {
+    agree_on(twins, TWINS_PER_CASE);
+}
