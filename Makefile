@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR ?= $(or $(GANTRY_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.
 
 .PHONY: help
 help: ## Print what each target does
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: build
 build: ## Build the release binary and say where it is
@@ -68,3 +68,10 @@ bench: ## Measure API servers side by side and print ratios (ARGS='--seconds 2 -
 	cargo build --release --package gantry --package gantry-bench
 	"$(CARGO_TARGET_DIR)/release/bench" --json "$(CARGO_TARGET_DIR)/bench.json" $(ARGS)
 	@echo "all figures: $(CARGO_TARGET_DIR)/bench.json"
+
+.PHONY: bench-devices
+bench-devices: ## Measure allocators of devices side by side (ARGS='full/500x10 refuse/8'); needs Go
+	@scripts/check-tools
+	cd testbed/allocator && go build -o "$(CARGO_TARGET_DIR)/allocator" .
+	cargo build --release --package gantry-bench --bin bench-devices
+	"$(CARGO_TARGET_DIR)/release/bench-devices" --peer "$(CARGO_TARGET_DIR)/allocator" $(ARGS)

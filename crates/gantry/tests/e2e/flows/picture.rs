@@ -79,8 +79,9 @@ impl Camera {
             let path = format!("{group}/namespaces/{}/{collection}", self.namespace);
             let answer = self.client.send(Request::get(path)).await.unwrap();
             let mut list: Value = answer.json().unwrap();
-            let Value::Array(items) = list["items"].take() else { panic!("{list:#}") };
-            all.push((collection, items));
+            assert!(list["items"].is_array(), "{list:#}");
+            let items = list["items"].as_array_mut().map(std::mem::take);
+            all.push((collection, items.unwrap_or_default()));
         }
         let objects = all.iter().flat_map(|(_, items)| items);
         let owners: BTreeMap<&str, &str> =

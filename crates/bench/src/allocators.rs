@@ -1,0 +1,303 @@
+//! Kubernetes' allocator of devices and ours on the same problems, side by side.
+//!
+//! What is timed is what a scheduler does for one pod. Ours reads the claim, asks its constraints
+//! and looks at every node for the best; Kubernetes' own takes the first node that serves. What
+//! schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use clap::Parser;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use gantry_api::devices::{ClaimSpec, DeviceAllocation, DeviceClass, DeviceDriver, DevicePool};
+use gantry_api::finding::Source;
+use gantry_devices::constraint::Constraints;
+use gantry_devices::lower::{Catalog, NodeLabels, Snapshot, Wanted};
+use gantry_devices::problem::Budget;
+use gantry_devices::{Offer, Packing, choose};
+use gantry_process::clock::Clock;
+
+const DRIVER: &str = "gpu.example.com";
+
+/// Measure Kubernetes' allocator of devices and ours on the same problems.
+#[derive(Debug, Parser)]
+#[command(after_help = "Families of problems, and what their sizes mean:
+  empty/NODESxDEVICES   one device, all are free
+  full/NODESxDEVICES    one device, all are held but one on the last node
+  match/NODES           five of ten devices with the same root, of which there are two
+  backtrack/DEVICES     all devices but one, of which the first takes the share of two
+  refuse/DEVICES        one device more than there are, in one request
+  refuse-each/DEVICES   one device more than there are, each in a request of its own
+
+Examples:
+  make bench-devices
+  make bench-devices ARGS='full/500x10 refuse/8'")]
+struct Arguments {
+    /// The program that times Kubernetes' allocator; without it only ours is timed.
+    #[arg(long, value_name = "FILE")]
+    peer: Option<PathBuf>,
+
+    /// Seconds for each problem.
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+
+    /// The problems.
+    #[arg(default_values = [
+        "empty/100x8", "empty/1000x8", "empty/5000x8", "full/100x8", "full/500x10", "full/1000x8",
+        "full/2000x8", "full/5000x8", "match/500", "backtrack/8", "refuse/8", "refuse/9",
+        "refuse/16", "refuse/31", "refuse-each/8", "refuse-each/9", "refuse-each/31",
+    ])]
+    problems: Vec<Case>,
+}
+
+/// A problem by its name.
+#[derive(Clone, Debug)]
+struct Case {
+    name: String,
+    family: Family,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    Empty { nodes: usize, devices: usize },
+    Full { nodes: usize, devices: usize },
+    Match { nodes: usize },
+    Backtrack { devices: usize },
+    Refuse { devices: usize },
+    RefuseEach { devices: usize },
+}
+
+impl FromStr for Case {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        let wrong = || anyhow!("no such problem; one is for instance full/500x10, see --help");
+        let (family, size) = name.split_once('/').ok_or_else(wrong)?;
+        let size: Vec<usize> =
+            size.split('x').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+        ensure!(size.iter().all(|it| (1..=100_000).contains(it)), "sizes are from 1 to 100000");
+        let family = match (family, size.as_slice()) {
+            ("empty", &[nodes, devices]) => Family::Empty { nodes, devices },
+            ("full", &[nodes, devices]) => Family::Full { nodes, devices },
+            ("match", &[nodes]) => Family::Match { nodes },
+            ("backtrack", &[devices]) => Family::Backtrack { devices },
+            ("refuse", &[devices]) => Family::Refuse { devices },
+            ("refuse-each", &[devices]) => Family::RefuseEach { devices },
+            _ => return Err(wrong()),
+        };
+        Ok(Self { name: name.to_owned(), family })
+    }
+}
+
+/// What one program says about one problem.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    case: String,
+    answer: String,
+    seconds_per_turn: f64,
+}
+
+/// A cluster, and what one pod asks of it.
+struct Problem {
+    catalog: Catalog,
+    constraints: Constraints,
+    snapshot: Snapshot,
+    offers: Vec<Offer>,
+    claim: ClaimSpec,
+}
+
+impl Problem {
+    fn new(family: Family) -> anyhow::Result<Self> {
+        let (nodes, devices) = match family {
+            Family::Empty { nodes, devices } | Family::Full { nodes, devices } => (nodes, devices),
+            Family::Match { nodes } => (nodes, 10),
+            Family::Backtrack { devices }
+            | Family::Refuse { devices }
+            | Family::RefuseEach { devices } => (1, devices),
+        };
+        let driver: DeviceDriver = object("DeviceDriver", DRIVER, json!({"deviceTypes": ["gpu"]}))?;
+        let constraints = format!("device.driver == '{DRIVER}'");
+        let spec = json!({"spec": {"deviceType": "gpu", "constraints": constraints}});
+        let class: DeviceClass = object("DeviceClass", "gpu", spec)?;
+        let catalog = Catalog::new(Source::Server, [&driver], [&class]);
+
+        let names: Vec<_> = (0..nodes).map(|n| format!("node-{n:04}")).collect();
+        let pools = names.iter().map(|name| pool(name, devices, family));
+        let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
+        let labels: Vec<_> = names
+            .iter()
+            .map(|name| NodeLabels { name: name.clone(), ..NodeLabels::default() })
+            .collect();
+        let mut snapshot = Snapshot::new(&catalog, &labels, &pools);
+        if let Family::Full { .. } = family {
+            for held in 0..nodes * devices - 1 {
+                let (node, device) = (held / devices, held % devices);
+                let held: DeviceAllocation = serde_json::from_value(json!({
+                    "devicePoolName": names[node], "deviceName": format!("gpu-{device:04}"),
+                    "accessMode": "ReadWriteExclusive",
+                }))?;
+                snapshot.hold(&held);
+            }
+            ensure!(snapshot.lost.is_empty(), "a hold is lost");
+        }
+        let offers = (0..nodes).map(|node| Offer { node, load: 0 }).collect();
+        let constraints = Constraints::default();
+        Ok(Self { catalog, constraints, snapshot, offers, claim: claim(family, devices)? })
+    }
+
+    /// What a scheduler does for one pod.
+    fn turn(&mut self) -> anyhow::Result<&'static str> {
+        let claims = [("c", Wanted::Claim(&self.claim))];
+        let lowered = self.snapshot.request(&self.catalog, &self.constraints, &claims)?;
+        let inventory = &self.snapshot.inventory;
+        let budget = Budget::default();
+        let chosen = choose(inventory, &self.offers, &lowered.request, Packing::Tight, &budget);
+        Ok(match (chosen.placement, chosen.undecided.is_empty()) {
+            (Some(_), _) => "allocated",
+            (None, true) => "unsatisfiable",
+            (None, false) => "gave up",
+        })
+    }
+}
+
+fn object<T: serde::de::DeserializeOwned>(
+    kind: &str,
+    name: &str,
+    rest: Value,
+) -> anyhow::Result<T> {
+    let mut object = json!({
+        "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name},
+    });
+    if let (Value::Object(object), Value::Object(rest)) = (&mut object, rest) {
+        object.extend(rest);
+    }
+    serde_json::from_value(object).with_context(|| format!("{kind} {name}"))
+}
+
+fn pool(node: &str, count: usize, family: Family) -> anyhow::Result<DevicePool> {
+    let devices: Vec<_> = (0..count)
+        .map(|at| {
+            let mut device = json!({
+                "name": format!("gpu-{at:04}"),
+                "attributes": [
+                    {"name": "model", "stringValue": "A100"},
+                    {"name": "family", "stringValue": "GPU"},
+                    {"name": "driverVersion", "semVerValue": "1.2.3"},
+                    {"name": "numa", "intValue": at},
+                ],
+                "resources": [{"name": "memory", "capacity": "1Gi"}],
+            });
+            match family {
+                Family::Match { .. } => {
+                    let root = json!({"name": "root", "stringValue": format!("root-{}", at % 2)});
+                    if let Some(all) = device["attributes"].as_array_mut() {
+                        all.push(root);
+                    }
+                }
+                Family::Backtrack { .. } => {
+                    device["requests"] = json!({"memory": if at == 0 { "20Gi" } else { "10Gi" }});
+                }
+                Family::Empty { .. }
+                | Family::Full { .. }
+                | Family::Refuse { .. }
+                | Family::RefuseEach { .. } => {}
+            }
+            device
+        })
+        .collect();
+    let mut spec = json!({
+        "nodeName": node, "driver": DRIVER, "deviceType": "gpu", "devices": devices,
+    });
+    if let Family::Backtrack { .. } = family {
+        let capacity = format!("{}Gi", 10 * (count - 1));
+        spec["resources"] = json!([{"name": "memory", "capacity": capacity}]);
+    }
+    object("DevicePool", node, json!({"spec": spec}))
+}
+
+fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
+    let term = |name: String, count: usize| {
+        json!({"name": name, "deviceClass": "gpu", "requests": {"count": count.to_string()},
+               "limits": {"count": count.to_string()}})
+    };
+    let each = |count| (0..count).map(|at| term(format!("r{at}"), 1)).collect::<Vec<_>>();
+    let spec = match family {
+        Family::Empty { .. } | Family::Full { .. } => json!({"claims": each(1)}),
+        Family::Match { .. } => json!({"claims": each(5), "matchAttributes": ["root"]}),
+        Family::Backtrack { .. } => json!({"claims": [term("r".to_owned(), devices - 1)]}),
+        Family::Refuse { .. } => json!({"claims": [term("r".to_owned(), devices + 1)]}),
+        Family::RefuseEach { .. } => json!({"claims": each(devices + 1)}),
+    };
+    serde_json::from_value(spec).context("claim")
+}
+
+fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
+    let mut problem = Problem::new(case.family)?;
+    // The first turn compiles the class's expression.
+    let answer = problem.turn()?;
+    let start = clock.moment();
+    let mut turns = 0_u32;
+    let took = loop {
+        ensure!(problem.turn()? == answer, "{}: two answers to one question", case.name);
+        turns += 1;
+        let took = clock.moment() - start;
+        if took >= time {
+            break took;
+        }
+    };
+    let seconds_per_turn = took.as_secs_f64() / f64::from(turns);
+    Ok(Line { case: case.name.clone(), answer: answer.to_owned(), seconds_per_turn })
+}
+
+fn theirs(peer: &PathBuf, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Line>> {
+    let names = cases.iter().map(|case| &case.name);
+    let output = Command::new(peer).args(names).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| format!("could not run {}", peer.display()))?;
+    ensure!(output.status.success(), "{}: {}", peer.display(), output.status);
+    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines = lines.map(|line| {
+        let line: Line = serde_json::from_slice(line)?;
+        Ok((line.case.clone(), line))
+    });
+    lines.collect()
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let clock = Clock::system();
+    let peer = match &arguments.peer {
+        Some(peer) => theirs(peer, &arguments.problems)?,
+        None => BTreeMap::new(),
+    };
+    let mut out = std::io::stdout();
+    let head = ("problem", "answer", "kubernetes us", "gantry us", "ratio");
+    writeln!(out, "{:<16} {:<14} {:>14} {:>10} {:>8}", head.0, head.1, head.2, head.3, head.4)?;
+    for case in &arguments.problems {
+        let line = ours(case, Duration::from_secs(arguments.seconds), &clock)?;
+        let us = line.seconds_per_turn * 1e6;
+        let (theirs, ratio) = match peer.get(&case.name) {
+            Some(other) if other.answer == "gave up" => {
+                let least = other.seconds_per_turn / line.seconds_per_turn;
+                ("gave up".to_owned(), format!("> {least:.0}"))
+            }
+            Some(other) if other.answer != line.answer => {
+                bail!("{}: {} for Kubernetes, {} here", case.name, other.answer, line.answer)
+            }
+            Some(other) => {
+                let ratio = other.seconds_per_turn / line.seconds_per_turn;
+                (format!("{:.1}", other.seconds_per_turn * 1e6), format!("{ratio:.0}"))
+            }
+            None => ("-".to_owned(), "-".to_owned()),
+        };
+        writeln!(out, "{:<16} {:<14} {theirs:>14} {us:>10.1} {ratio:>8}", case.name, line.answer)?;
+    }
+    Ok(())
+}
