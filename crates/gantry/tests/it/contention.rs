@@ -61,6 +61,7 @@ async fn applies_of_a_new_object_at_once_all_take() {
                 }
                 let config = json!({
                     "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("round-{round}")},
                     "data": {format!("writer-{nth}"): "was here"},
                 });
                 let path = format!("{path}?fieldManager=writer-{nth}");
