@@ -27,7 +27,8 @@ async fn what_is_wanted_is_made_changed_and_removed() {
     assert_eq!(server.ask("POST", MAPS, &map("b", 60, "")).await.0, StatusCode::CREATED);
     let held = || -> Vec<_> {
         let all = running.handle.ledger().snapshot().into_iter();
-        all.map(|it| (it.controller, it.key.name().to_owned(), it.held[0].message.clone())).collect()
+        all.map(|it| (it.controller, it.key.name().to_owned(), it.held[0].message.clone()))
+            .collect()
     };
     let bad = ("fan", "bad".to_owned(), "fan cannot plan it: see its log".to_owned());
     let many = ("fan", "b".to_owned(), "60 copies are too many".to_owned());
