@@ -8,7 +8,7 @@ use crate::case::{Case, Outcome, case, holds, same};
 use crate::conversation::{Ask, Conversation};
 
 pub(super) const CASES: &[Case] = &[
-    case!("openapi-v2-not-acceptable", [3], not_acceptable),
+    case!("swagger-not-acceptable", [3], not_acceptable),
     case!("openapi-not-modified", [3], not_modified),
 ];
 

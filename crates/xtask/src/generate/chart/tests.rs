@@ -73,6 +73,7 @@ fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
     let names: Vec<_> = config.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = [
         "clientConnection",
+        "logging",
         "leaderElection",
         "mcadEnabled",
         "mcad",
