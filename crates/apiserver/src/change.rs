@@ -72,7 +72,7 @@ impl Api {
                 };
                 (StatusCode::OK, self.modify(&mut write, make).await)
             };
-            if !(creates && self.came_or_went(&ask, known, &written)) {
+            if !(creates && Self::came_or_went(&ask, known, &written)) {
                 return respond(&ask, &write, status, written);
             }
         }
@@ -151,7 +151,7 @@ impl Api {
                 };
                 (StatusCode::OK, self.modify(&mut write, make).await)
             };
-            if !(part == Part::Whole && self.came_or_went(&ask, known, &written)) {
+            if !(part == Part::Whole && Self::came_or_went(&ask, known, &written)) {
                 return respond(&ask, &write, status, written);
             }
         }
@@ -164,9 +164,14 @@ impl Api {
 
     /// Whether a change that makes what is not there was refused because, meanwhile, somebody else
     /// made it, or removed what was to be changed: then it is another change now.
-    fn came_or_went(&self, ask: &Ask, known: bool, written: &Result<Written, Refusal>) -> bool {
-        let reason = if known { "NotFound" } else { "AlreadyExists" };
-        written.as_ref().is_err_and(|refusal| refusal.reason == reason) && self.knows(ask) != known
+    fn came_or_went(ask: &Ask, known: bool, written: &Result<Written, Refusal>) -> bool {
+        let Resource { group, plural, .. } = &*ask.resource;
+        let make = if known { Refusal::not_found } else { Refusal::already_exists };
+        let expected = make(group, plural, &ask.target.name);
+        // The words too: others may refuse for the same reason, and mean something else by it.
+        written.as_ref().is_err_and(|refusal| {
+            (refusal.reason, &refusal.message) == (expected.reason, &expected.message)
+        })
     }
 }
 
