@@ -160,7 +160,16 @@ impl<'a> Search<'a> {
                     (Policy::FewestPools, false) => self.state.affordable(pool, rows),
                     (Policy::FewestPools, true) | (Policy::FirstFit, _) => rows.len(),
                 };
-                List { rows: rows.to_vec(), room, class, values }
+                let mut rows = rows.to_vec();
+                if ask.source.admin {
+                    // Nobody tells the devices of a counted pool apart: those that other claims have
+                    // taken leave the free ones to the terms of this one.
+                    rows.sort_by_key(|row| {
+                        let at = &self.table.rows[*row];
+                        (at.pool, at.device.is_none() && self.state.untouched(*row))
+                    });
+                }
+                List { rows, room, class, values }
             })
             .collect()
     }

@@ -27,7 +27,7 @@ use super::shell::{Outcome, Shell};
 use picture::Camera;
 
 /// How long two clusters may take to look alike. Only a difference takes all of it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Flows at a time: each keeps two programs busy, and two servers.
 const AT_ONCE: usize = 3;

@@ -220,6 +220,21 @@ pub(super) struct Names {
     hashes: BTreeMap<String, String>,
 }
 
+/// Whether something is told because one program had not seen yet what another had done: an address
+/// that is repaired before it is noted, a pod that is bound when it is gone, a budget that is looked
+/// at before its pods. Under load a real control plane tells such things, or does not.
+fn depends_on_who_is_first(event: &Value) -> bool {
+    let reason = event["reason"].as_str().unwrap_or_default();
+    let message = event["message"].as_str().unwrap_or_default();
+    if event["type"] == "Normal" {
+        return reason == "NoPods";
+    }
+    !LASTING.contains(&reason) && !message.contains("nodes are available")
+}
+
+/// Warnings about what stays as it is until somebody changes it.
+const LASTING: [&str; 2] = ["BackoffLimitExceeded", "DeadlineExceeded"];
+
 impl Names {
     /// Whatever owns something may have made up names that begin with its own.
     fn learn<'a>(&mut self, objects: impl Iterator<Item = &'a Value>) {
@@ -281,6 +296,9 @@ impl Names {
         // Which of many alike is told last is chance, and so is whether a pod that goes is still waited for.
         let message = event["message"].as_str().unwrap_or_default();
         if message.starts_with("(combined") || message.starts_with("skip schedule deleting pod") {
+            return None;
+        }
+        if depends_on_who_is_first(event) {
             return None;
         }
         let line = format!(
