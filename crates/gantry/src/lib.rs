@@ -3,6 +3,7 @@
 pub mod cli;
 pub mod config;
 pub mod containers;
+pub mod devices;
 pub mod endpoint;
 pub mod kubeconfig;
 pub mod manifests;

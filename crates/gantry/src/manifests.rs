@@ -45,6 +45,7 @@ pub fn manifests() -> Vec<Manifest> {
         file("50-service.yaml", vec![service()]),
         file("60-deployment.yaml", vec![deployment()]),
         file("optional/check-user-access.yaml", access_reviews()),
+        file("optional/devices.yaml", devices()),
         file("optional/quota.yaml", quota()),
         file("optional/scaling.yaml", scaling()),
         file("optional/simulation.yaml", simulation()),
@@ -217,6 +218,13 @@ fn access_reviews() -> Vec<Value> {
     let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);
     let about = "Lets the operator ask what others may do; for mcad.checkUserAccess.";
     vec![cluster_wide(name, about, &[reviews]), cluster_binding(name)]
+}
+
+fn devices() -> Vec<Value> {
+    let name = "gantry-devices";
+    let about = "Lets the operator give devices and nodes to pods that claim devices; for \
+                 devices.enabled. It can then bind every pod, and delete pods whose devices are tainted.";
+    vec![cluster_wide(name, about, &crate::devices::rules()), cluster_binding(name)]
 }
 
 fn quota() -> Vec<Value> {

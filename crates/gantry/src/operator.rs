@@ -31,7 +31,7 @@ pub const LOST_LEADERSHIP: u8 = 4;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The controllers that can be switched by name.
-pub const CONTROLLERS: &[Controller] = controllers::SIMULATION;
+pub const CONTROLLERS: &[Controller] = controllers::ALL;
 
 /// A part of the operator that is switched as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,20 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         enabled: |settings| settings.simulation.enabled,
         definitions: &[],
         controllers: controllers::SIMULATION,
+    },
+    Subsystem {
+        name: "devices",
+        enabled: |settings| settings.devices.enabled,
+        definitions: &[
+            "devicedrivers.devmgmtproto.k8s.io",
+            "deviceclasses.devmgmtproto.k8s.io",
+            "deviceclaims.devmgmtproto.k8s.io",
+            "deviceprivilegedclaims.devmgmtproto.k8s.io",
+            "devicepools.devmgmtproto.k8s.io",
+            "deviceclaimtemplates.devmgmtproto.k8s.io",
+            "poddevices.devmgmtproto.k8s.io",
+        ],
+        controllers: controllers::DEVICES,
     },
 ];
 
@@ -228,6 +242,19 @@ mod tests {
             ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
             ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
             ("nodes", "mcadEnabled: false\nsimulation: {enabled: true}", vec![]),
+            (
+                "devices",
+                "mcadEnabled: false\ndevices: {enabled: true}",
+                vec![
+                    "deviceclaims",
+                    "deviceclaimtemplates",
+                    "deviceclasses",
+                    "devicedrivers",
+                    "devicepools",
+                    "deviceprivilegedclaims",
+                    "poddevices",
+                ],
+            ),
         ];
         for (why, text, expected) in table {
             assert_eq!(needed(text), expected, "{why}");

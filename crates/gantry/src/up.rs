@@ -13,6 +13,7 @@ use gantry_api::object::KINDS;
 use gantry_api::yaml;
 use gantry_apiserver::{Api, Caller};
 use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
+use gantry_placement::Configs;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -29,6 +30,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::containers::Scribe;
+use crate::devices::{self, Reader};
 use arrivals::Arrivals;
 use programs::Told;
 
@@ -141,9 +143,10 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
         let installed = door.install(&path, &definition).await;
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
-    for object in gantry_api::roles::roles().iter().chain(&gantry_sim::rights::rights()) {
-        let path = path_of(object)?;
-        let installed = door.install(&path, object).await;
+    let rights = gantry_sim::rights::rights().into_iter().chain(devices::rights());
+    for object in gantry_api::roles::roles().into_iter().chain(rights) {
+        let path = path_of(&object)?;
+        let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
     Ok(KINDS.len())
@@ -233,8 +236,9 @@ pub fn start(
     let (watcher, hall) = hall(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
     let scribe = Scribe::new(logs.clone(), clock.clone());
-    let observers: [Arc<dyn Controller>; 3] =
-        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
+    let configs = Reader::new();
+    let observers: [Arc<dyn Controller>; 4] =
+        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher), configs.watcher()];
     let server = Arc::new(Actor {
         client: Door::of_server(api).client(),
         manager: "gantry".to_owned(),
@@ -248,12 +252,16 @@ pub fn start(
     seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
-    let options =
-        Options { in_flight: 64, facts: [Program::RESOURCE].into(), ..Options::default() };
+    let options = Options {
+        in_flight: 64,
+        facts: [Program::RESOURCE, Configs::RESOURCE].into(),
+        ..Options::default()
+    };
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
+    configs.spawn(tasks, handle.clone(), devices::door(api).client());
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
@@ -279,6 +287,7 @@ fn members(
         zones: jiff::tz::db().clone(),
     });
     members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
+    members.extend(devices::members());
     let seat = |member: Member| {
         let Member { controller, user, groups, manager, component, workers } = member;
         let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();

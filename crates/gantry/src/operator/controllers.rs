@@ -11,6 +11,7 @@ use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Seat};
+use gantry_placement::Configs;
 use gantry_process::health::Probe;
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_reconcile::{Resource, View as _};
@@ -22,13 +23,24 @@ use serde_json::{Value, json};
 use super::reload::Board;
 use super::{SUBSYSTEMS, Shell, Start, Subsystem};
 use crate::config::operator::{Controller, LeaderElection, Operator};
+use crate::devices::{self, Reader};
 
-/// The controllers of the pretended nodes.
-pub const SIMULATION: &[Controller] = &[
+/// Every controller, part by part.
+pub const ALL: &[Controller] = &[
     Controller { name: "kubelet-nodes", usually: true },
     Controller { name: "node-ranges", usually: true },
     Controller { name: "kubelet-pods", usually: true },
+    Controller { name: "device-scheduler", usually: true },
+    Controller { name: "device-release", usually: true },
+    Controller { name: "device-books", usually: true },
+    Controller { name: "device-results", usually: true },
+    Controller { name: "device-classes", usually: true },
+    Controller { name: "device-drivers", usually: true },
 ];
+/// The controllers of the pretended nodes.
+pub const SIMULATION: &[Controller] = ALL.split_at(3).0;
+/// The controllers of pods that claim devices.
+pub const DEVICES: &[Controller] = ALL.split_at(3).1;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
@@ -150,7 +162,17 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         None => to_cluster(start.config.clone()),
     };
     let client = client.context("could not make a client for writes")?;
-    let seats = members.into_iter().map(|member| seat(member, &client)).collect();
+    let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
+    let configs = settings.devices.enabled.then(Reader::new);
+    if let Some(configs) = &configs {
+        let actor = Actor {
+            client: client.clone(),
+            manager: devices::MANAGER.to_owned(),
+            component: devices::COMPONENT.to_owned(),
+            host: String::new(),
+        };
+        seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
+    }
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
     let options = options(start, &mut jitter)?;
@@ -161,6 +183,11 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
+    }
+    if let Some(configs) = configs {
+        let client =
+            to_cluster(start.config.clone()).context("could not make a client for configs")?;
+        configs.spawn(&mut shell.tasks, handle.clone(), client);
     }
     let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
@@ -178,14 +205,19 @@ fn without_controllers(settings: &Operator) -> Vec<&'static str> {
 
 /// The controllers that are switched on, with their part and by themselves.
 fn chosen(settings: &Operator) -> Vec<Member> {
-    if !settings.simulation.enabled {
-        return Vec::new();
+    let mut members = Vec::new();
+    if settings.simulation.enabled {
+        members.extend(members::nodes(&kubelet::Settings::default()));
+    }
+    if settings.devices.enabled {
+        members.extend(devices::members());
     }
     let runs = |member: &Member| {
-        let known = SIMULATION.iter().find(|it| it.name == member.controller.name());
+        let known = ALL.iter().find(|it| it.name == member.controller.name());
         known.is_some_and(|controller| settings.runs(*controller))
     };
-    members::nodes(&kubelet::Settings::default()).into_iter().filter(runs).collect()
+    members.retain(runs);
+    members
 }
 
 /// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
@@ -217,7 +249,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Lease::RESOURCE, node_leases)]),
-        facts: BTreeSet::<Resource>::from([Program::RESOURCE]),
+        facts: BTreeSet::<Resource>::from([Program::RESOURCE, Configs::RESOURCE]),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,
@@ -321,6 +353,18 @@ mod tests {
                 vec!["queue"],
             ),
             (
+                "devices but for one",
+                "devices: {enabled: true}\nmcadEnabled: false\ncontrollers: {device-results: false}",
+                vec![
+                    "device-scheduler",
+                    "device-release",
+                    "device-books",
+                    "device-classes",
+                    "device-drivers",
+                ],
+                vec![],
+            ),
+            (
                 "everything",
                 "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
                  instascale: {enabled: true}",
@@ -341,6 +385,13 @@ mod tests {
         let members = members::nodes(&kubelet::Settings::default());
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names, SIMULATION.iter().map(|it| it.name).collect());
+    }
+
+    #[test]
+    fn every_controller_of_devices_can_be_switched() {
+        let members = devices::members();
+        let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
+        assert_eq!(names, DEVICES.iter().map(|it| it.name).collect());
     }
 
     #[test]
