@@ -41,6 +41,7 @@ macro_rules! scenarios {
             cs_25_and_cs_45_the_files_remove_what_they_brought => cs_25_and_cs_45,
             a_definition_with_versions_of_others_stays => foreign_versions_keep_a_definition,
             pods_of_controllers_that_are_gone_are_freed => stuck_pods_are_freed,
+            namespaces_of_test_runs_go_after_their_last_day => expired_namespaces_are_swept,
         }
     };
     ($start:path; $($name:ident => $run:ident),+ $(,)?) => {$(
@@ -792,6 +793,55 @@ pub(crate) async fn stuck_pods_are_freed(site: &Site) {
     assert_eq!(finalizers("alive").await, both);
     site.gantry(&person, &words, &["--force"]).ended(0);
     assert_eq!(finalizers("alive").await, json!(["x.test/other"]));
+}
+
+/// Namespaces of test runs go when their day is over, with what nobody would let go; no others do.
+pub(crate) async fn expired_namespaces_are_swept(site: &Site) {
+    let runs = [
+        ("run-over", "true", "2020-02-29"),
+        ("run-going-on", "true", "2999-01-01"),
+        ("run-misspelt", "true", "29.2.2020"),
+        ("run-of-nobody", "false", "2020-02-29"),
+    ];
+    for (name, sweep, day) in runs {
+        let metadata = json!({
+            "name": name, "labels": {"fma-e2e.llm-d.ai/sweep": sweep},
+            "annotations": {"fma-e2e.llm-d.ai/expires-at": day},
+        });
+        site.made("/api/v1/namespaces", &json!({"metadata": metadata})).await;
+    }
+    account(site, "run-over").await;
+    let pod = json!({
+        "metadata": {"name": "p", "finalizers": ["dual-pods.llm-d.ai/provider"]},
+        "spec": {"containers": [{"name": "c", "image": "registry.test/c:1"}]},
+    });
+    site.made("/api/v1/namespaces/run-over/pods", &pod).await;
+    let going = async |name: &str| {
+        let found = site.get(ObjectKind::Namespace, name).await;
+        found.is_none_or(|it| !it["metadata"]["deletionTimestamp"].is_null())
+    };
+    let admin = site.administrator();
+    let words = ["share", "sweep", "-o", "json"];
+    let report = site.gantry(&admin, &words, &["--dry-run"]).ended(3);
+    assert_eq!(outcome(&report, "run-over")["outcome"], "deleted");
+    assert!(!going("run-over").await, "a dry run changes nothing");
+    // What was misspelt keeps none of the others.
+    let report = site.gantry(&admin, &words, &[]).ended(3);
+    assert_eq!(outcome(&report, "run-over")["outcome"], "deleted");
+    assert_eq!(outcome(&report, "run-going-on")["outcome"], "skipped");
+    assert_eq!(outcome(&report, "run-misspelt")["outcome"], "refused");
+    assert_eq!(outcomes(&report).len(), 3, "{report:#}");
+    assert!(going("run-over").await);
+    for name in ["run-going-on", "run-misspelt", "run-of-nobody"] {
+        assert!(!going(name).await, "{name}");
+    }
+    let path = "/api/v1/namespaces/run-over/pods/p";
+    site.until("the pod is free", async || {
+        let found = site.send(Request::get(path)).await;
+        found.status == 404 || found.json().unwrap()["metadata"]["finalizers"].is_null()
+    })
+    .await;
+    site.gantry(&admin, &words, &[]).ended(3);
 }
 
 /// A real server refuses pods before their account is there, and without controllers nobody makes it.
