@@ -35,7 +35,8 @@ impl<'a> Stage<'a> {
     /// [`Failure::Unsettled`] when there is always something left to do.
     pub fn pass(&mut self, time: Duration) -> Result<(), Box<Failure>> {
         let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
-        let end = self.0.server.now().checked_add(time).unwrap_or(self.0.server.now());
+        let now = self.0.server.now();
+        let end = now.checked_add(time).unwrap_or(now);
         self.0.settle(time)?;
         let rest = end.duration_since(self.0.server.now());
         self.0.pass(rest.max(SignedDuration::ZERO));

@@ -281,7 +281,9 @@ impl<V: View> AnyShelf for Shelf<V> {
                 Ok(view) => {
                     views.insert(view.meta().key(), Arc::new(view));
                 }
-                Err(source) => unreadable.push(Unreadable::new(self.resource.clone(), object, source)),
+                Err(source) => {
+                    unreadable.push(Unreadable::new(self.resource.clone(), object, source));
+                }
             }
         }
         let mut state = self.write();
@@ -289,7 +291,8 @@ impl<V: View> AnyShelf for Shelf<V> {
         let known = state.objects.iter().filter(|(_, object)| older(object));
         let ended = known.map(|(key, _)| key).filter(|key| !views.contains_key(*key));
         let ended: Vec<Key> = ended.cloned().collect();
-        let mut changes: Vec<Change> = ended.iter().filter_map(|key| state.remove(&self.resource, key)).collect();
+        let mut changes: Vec<Change> =
+            ended.iter().filter_map(|key| state.remove(&self.resource, key)).collect();
         state.removed.retain(|uid| views.values().any(|it| it.meta().uid == *uid));
         changes.extend(views.into_values().filter_map(|view| state.put(&self.resource, view)));
         // What our own writes have shown since can be read.
@@ -327,7 +330,8 @@ impl<V: View> AnyShelf for Shelf<V> {
     fn unreadable(&self) -> Vec<Held> {
         let state = self.read();
         let all = state.unreadable.iter();
-        all.map(|(key, why)| Held::unreadable(self.resource.clone(), key.clone(), why.clone())).collect()
+        all.map(|(key, why)| Held::unreadable(self.resource.clone(), key.clone(), why.clone()))
+            .collect()
     }
 
     fn keys(&self) -> Vec<Key> {

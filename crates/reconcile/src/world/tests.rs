@@ -257,11 +257,9 @@ fn many_kinds_may_be_seen_through_one_view() {
         Resource::namespaced("", "v1", "ones", "One"),
         Resource::namespaced("x", "v1", "twos", "Two"),
     );
-    let world = World::new([
-        Kind::at::<Anything>(one.clone()),
-        Kind::at::<Anything>(two.clone()),
-    ]);
-    let text = r#"{"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "3"}}"#;
+    let world = World::new([Kind::at::<Anything>(one.clone()), Kind::at::<Anything>(two.clone())]);
+    let text =
+        r#"{"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "3"}}"#;
     let change = world.find(&two).unwrap().saw(text).unwrap().unwrap();
     assert_eq!(change.resource, two, "a change says which of them it is");
     assert!(change.is::<Anything>());
@@ -275,7 +273,8 @@ fn what_is_kept_with_a_world_is_one_for_all_its_clones() {
     #[derive(Default)]
     struct Sum(std::sync::Mutex<u32>);
     let world = World::default();
+    let clone = world.clone();
     *world.kept::<Sum>().0.lock().unwrap() += 5;
-    assert_eq!(*world.clone().kept::<Sum>().0.lock().unwrap(), 5);
+    assert_eq!(*clone.kept::<Sum>().0.lock().unwrap(), 5);
     assert_eq!(*World::default().kept::<Sum>().0.lock().unwrap(), 0);
 }

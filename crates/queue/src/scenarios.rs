@@ -1,0 +1,5 @@
+//! The queue in a small cluster: what MCAD's own tests expect of it, and what must hold in any world.
+
+mod acceptance;
+mod cluster;
+mod laws;
