@@ -1,0 +1,3 @@
+//! Which AppWrappers run now, what each is charged to, and who makes room.
+
+pub mod quota;
