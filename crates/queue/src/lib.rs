@@ -1,3 +1,4 @@
 //! Which AppWrappers run now, what each is charged to, and who makes room.
 
 pub mod quota;
+pub mod quota_status;
