@@ -16,10 +16,12 @@ use crate::amounts::{Amounts, Lack};
 use crate::app_wrapper::AppWrapper;
 use crate::backoff;
 use crate::books::{Books, QUIET};
-use crate::condition::{self, Entry, Pause, kind};
+use crate::charge::{self, Charges};
+use crate::condition::{self, Entry, Pause, Preempted, kind};
 use crate::count::Tally;
 use crate::hold::{self, Line};
 use crate::order::{self, Class};
+use crate::quota::Subtree;
 use crate::settings::{Live, Settings};
 use crate::state::Transition;
 use crate::status;
@@ -71,7 +73,9 @@ impl Controller for Dispatch {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()]
+        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
+        others.into_iter().chain(quota).collect()
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -93,6 +97,7 @@ impl Controller for Dispatch {
             books: &books,
             settings,
             now,
+            charges: settings.quota.then(|| Charges::of(world, &settings)),
             claimed: Claimed::default(),
             closed: HashMap::new(),
             passed: BTreeSet::new(),
@@ -113,6 +118,8 @@ struct Turn<'a> {
     books: &'a Books,
     settings: Settings,
     now: Timestamp,
+    /// The quota trees, where they count.
+    charges: Option<Charges>,
     claimed: Claimed,
     /// Classes that do not fit any more, and why.
     closed: HashMap<Arc<Class>, Misfit>,
@@ -134,6 +141,17 @@ struct Misfit {
     message: String,
 }
 
+/// What was found out about an AppWrapper.
+#[derive(Debug)]
+enum Verdict {
+    /// It passes, if these make room.
+    Fits(Vec<Arc<AppWrapper>>),
+    /// It does not fit.
+    Misfit(Misfit),
+    /// That cannot be said before something else has happened.
+    Later,
+}
+
 impl Turn<'_> {
     fn decide(&mut self) {
         if self.is_line_held() {
@@ -151,16 +169,14 @@ impl Turn<'_> {
                 continue;
             };
             let known = self.closed.get(stop.class()).cloned();
-            let misfit = known.map_or_else(|| self.misfit(&wrapper, stop.class()), Some);
-            match misfit {
-                None => {
-                    self.pass(&wrapper, stop.class());
+            match known.map_or_else(|| self.judge(&wrapper, stop.class()), Verdict::Misfit) {
+                Verdict::Fits(victims) => {
+                    self.pass(&wrapper, stop.class(), &victims);
                     walk.go_on(stop);
                 }
-                Some(misfit) => {
-                    let is_news =
-                        self.closed.insert(Arc::clone(stop.class()), misfit.clone()).is_none();
-                    if is_news {
+                Verdict::Misfit(misfit) => {
+                    let class = Arc::clone(stop.class());
+                    if self.closed.insert(class, misfit.clone()).is_none() {
                         self.hold(&wrapper, &misfit, None);
                     }
                     if self.holds_line(&wrapper, &misfit) {
@@ -171,6 +187,7 @@ impl Turn<'_> {
                         walk.go_on(stop);
                     }
                 }
+                Verdict::Later => {}
             }
         }
         self.tell();
@@ -190,14 +207,15 @@ impl Turn<'_> {
         let heads: Vec<(Arc<AppWrapper>, Timestamp)> = heads.collect();
         for (wrapper, until) in heads {
             let Some(class) = self.books.lines.class(&wrapper.metadata.key()) else { continue };
-            match self.misfit(&wrapper, class) {
+            match self.judge(&wrapper, class) {
                 // It has waited for this: nobody takes it away, whoever came since.
-                None => self.pass(&wrapper, class),
-                Some(misfit) => {
+                Verdict::Fits(victims) => self.pass(&wrapper, class, &victims),
+                Verdict::Misfit(misfit) => {
                     self.hold(&wrapper, &misfit, Some(until));
                     self.plan.look_within(hold::AGAIN);
                     return true;
                 }
+                Verdict::Later => {}
             }
         }
         false
@@ -220,22 +238,51 @@ impl Turn<'_> {
         }
     }
 
-    /// Why an AppWrapper does not fit beside all that was given so far.
-    fn misfit(&self, wrapper: &AppWrapper, class: &Class) -> Option<Misfit> {
-        let available = self.available(wrapper, class);
-        let lacks = class.demand.lacking(&available);
-        if lacks.is_empty() {
-            return None;
+    /// Finds out whether an AppWrapper fits beside all that was given so far: into its quota first, then
+    /// into what is available.
+    fn judge(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
+        let misfit = |pause, message| Verdict::Misfit(Misfit { pause, message });
+        let Some(charges) = &mut self.charges else {
+            return match self.lacks(wrapper, class, &Amounts::default()) {
+                None => Verdict::Fits(Vec::new()),
+                Some(lacks) => misfit(Pause::Resources, lacks),
+            };
+        };
+        if !charges.knows(wrapper) {
+            return Verdict::Later;
         }
-        let lacks: Vec<String> = lacks.iter().map(Lack::to_string).collect();
-        Some(Misfit { pause: Pause::Resources, message: lacks.join("; ") })
+        let allocation = match charges.charge(wrapper, &self.settings) {
+            Ok(allocation) => allocation,
+            Err(why) => return misfit(Pause::Quota, why),
+        };
+        let shelf = self.world.shelf::<AppWrapper>();
+        let victims = allocation.victims.iter().filter_map(|it| shelf.get(it.key()));
+        let victims: Vec<Arc<AppWrapper>> = victims.collect();
+        let given = |it: &Arc<AppWrapper>| (it.spec.priority, charge::taken(it, &self.settings));
+        let given: Vec<(i32, Amounts)> = victims.iter().map(given).collect();
+        let spared = charges.spared(wrapper.spec.priority, given.iter());
+        let verdict = match self.lacks(wrapper, class, &spared) {
+            Some(lacks) => misfit(Pause::Resources, lacks),
+            // Who has only just passed cannot make room yet.
+            None if victims.iter().any(|it| self.passed.contains(&it.metadata.key())) => {
+                self.plan.look_within(Duration::ZERO);
+                Verdict::Later
+            }
+            None => return Verdict::Fits(victims),
+        };
+        if let Some(charges) = &mut self.charges {
+            charges.undo(allocation);
+        }
+        verdict
     }
 
-    fn available(&self, wrapper: &AppWrapper, class: &Class) -> Amounts {
+    /// What is missing to an AppWrapper when so much is spared for it.
+    fn lacks(&self, wrapper: &AppWrapper, class: &Class, spared: &Amounts) -> Option<String> {
         let Books { capacity, holdings, .. } = self.books;
         let target = self.settings.preempts().then_some(wrapper.spec.priority);
         let free = capacity.free(&class.reach, &class.node_labels);
         let mut against = holdings.against(target, &class.reach, capacity);
+        against.reclaimed.add(spared);
         match target {
             None => against.reserved.add(&self.claimed.all),
             Some(target) => {
@@ -243,16 +290,30 @@ impl Turn<'_> {
                 above.for_each(|(_, amounts)| against.reserved.add(amounts));
             }
         }
-        against.available(&free)
+        let available = against.available(&free);
+        let lacks: Vec<String> =
+            class.demand.lacking(&available).iter().map(Lack::to_string).collect();
+        (!lacks.is_empty()).then(|| lacks.join("; "))
     }
 
-    /// An AppWrapper passes.
-    fn pass(&mut self, wrapper: &AppWrapper, class: &Class) {
+    /// An AppWrapper passes; or, where others must make room for it, they are told so first. When that
+    /// is stored it passes in the next plan: of two writes either may be lost.
+    fn pass(&mut self, wrapper: &AppWrapper, class: &Class, victims: &[Arc<AppWrapper>]) {
         self.passed.insert(wrapper.metadata.key());
         self.claimed.all.add(&class.demand);
         self.claimed.by_priority.entry(wrapper.spec.priority).or_default().add(&class.demand);
-        let said = "There is room: its items are being created".to_owned();
-        self.write(wrapper, &Transition::Reserve, Some(said));
+        if victims.is_empty() {
+            let said = "There is room: its items are being created".to_owned();
+            self.write(wrapper, &Transition::Reserve, Some(said));
+            return;
+        }
+        let by = wrapper.metadata.key().to_string();
+        for victim in victims {
+            let said = format!("Makes room for {by}");
+            let change = Transition::Yield(Preempted::Quota { by: by.clone() });
+            self.write(victim, &change, Some(said));
+        }
+        self.plan.look_within(Duration::ZERO);
     }
 
     /// Tells those why they wait who do not know yet.

@@ -7,6 +7,9 @@
 //! - [`progress::Progress`] looks after each AppWrapper: it makes the items of one that passed, counts
 //!   its pods, and notices when it has finished or must be taken back.
 //!
+//! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
+//! [`quota_status`] tells administrators what was handed out.
+//!
 //! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
 //! mean.
 
@@ -20,11 +23,16 @@ pub mod wrapped;
 pub mod demand;
 mod pod_sets;
 
+pub mod quota;
+pub mod quota_status;
+
 pub mod availability;
 pub mod backoff;
 mod books;
 pub mod capacity;
+pub mod charge;
 pub mod decide;
+pub mod fair;
 pub mod hold;
 pub mod order;
 

@@ -1,24 +1,28 @@
 //! What becomes of one AppWrapper: its items are made, its pods counted, and it ends or is taken back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_pods::view::Pod;
 use gantry_reconcile::world::{Refused, Tag};
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Meta, Note, Plan, Propagation, Resource, View as _,
-    World, Write,
+    Change, Controller, Fence, Held, Key, Kind, Meta, Note, Part, Plan, Propagation, Resource,
+    View as _, World, Write,
 };
 use jiff::Timestamp;
+use serde_json::json;
 
 use crate::app_wrapper::AppWrapper;
 use crate::catalog::Catalog;
+use crate::charge;
 use crate::completion;
 use crate::condition::{self, Recall, kind};
 use crate::count::Tally;
 use crate::deadline;
 use crate::dispatch::{self, Fault, LABEL, Made};
 use crate::order;
+use crate::quota::Subtree;
 use crate::requeue::{self, Check};
 use crate::settings::{Live, Settings};
 use crate::state::{self, Facts, Items, Next, Transition};
@@ -64,12 +68,17 @@ impl Controller for Progress {
 
     fn kinds(&self) -> Vec<Kind> {
         let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>()];
-        own.into_iter().chain(self.catalog.kinds()).collect()
+        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        own.into_iter().chain(self.catalog.kinds()).chain(quota).collect()
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<AppWrapper>() {
             return vec![change.key.clone()];
+        }
+        if change.is::<Subtree>() {
+            let wrappers = world.shelf::<AppWrapper>().all();
+            return wrappers.iter().filter(|it| it.waits()).map(|it| it.metadata.key()).collect();
         }
         let metas = change.both::<Pod>().map(|it| &it.metadata);
         let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
@@ -88,6 +97,12 @@ impl Controller for Progress {
         let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return Plan::default() };
         if wrapper.metadata.is_going() {
             return Plan::default();
+        }
+        if self.settings.get().quota && wrapper.waits() {
+            let labels = charge::missing_labels(world, &wrapper);
+            if !labels.is_empty() {
+                return label(&wrapper, &labels);
+            }
         }
         let seen = Seen {
             items: self.items(world, &wrapper),
@@ -142,6 +157,19 @@ impl Progress {
         }
         objects
     }
+}
+
+/// Names a node for an AppWrapper in every quota tree where it names none itself.
+fn label(wrapper: &AppWrapper, labels: &BTreeMap<String, String>) -> Plan {
+    let mut plan = Plan::default();
+    plan.write(Write::Merge {
+        resource: AppWrapper::RESOURCE,
+        key: wrapper.metadata.key(),
+        part: Part::Main,
+        fence: wrapper.metadata.fence(),
+        body: json!({"metadata": {"labels": labels}}),
+    });
+    plan
 }
 
 /// An object of a kind that may be wrapped.
