@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Note, Part, Plan, Reference, Step, View as _, World, Write,
@@ -12,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::demand::{Demand, is_over, is_pending};
 use crate::ledger::{Former, Grant, Ledger};
 use crate::limits::{has_given_up, next, successor};
-use crate::marks::{self, FINALIZER, GAVE_UP, MESSAGE, OWNER};
+use crate::marks::{self, GAVE_UP, MESSAGE, OWNER};
 use crate::pool::{Polled, Pool};
 use crate::reason::Reason;
 use crate::settings::{Backend, Limits, Settings};
@@ -21,7 +22,7 @@ use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node};
 mod backend;
 mod edit;
 
-use edit::Edit;
+use edit::{Edit, is_held};
 
 /// Buys nodes for jobs that wait for want of resources, and gives them back when they are over.
 #[derive(Debug)]
@@ -118,10 +119,7 @@ impl Controller for Scaling {
 impl Scaling {
     /// Whose turn it is after a change of a job: its own, and of those that take its place.
     fn of_job(&self, world: &World, change: &Change) -> Vec<Key> {
-        let asks = |job: &AppWrapper| {
-            let labelled = Demand::of(job).is_some();
-            labelled || job.metadata.finalizers.iter().any(|it| it == FINALIZER)
-        };
+        let asks = |job: &AppWrapper| Demand::of(job).is_some() || is_held(job);
         let Ok(ledger) = Ledger::read(world, &self.ledger) else {
             return vec![change.key.clone()];
         };
@@ -146,13 +144,18 @@ impl Scaling {
             .chain(change.both::<Pool>().map(|it| &it.metadata));
         let mut owners = Vec::new();
         for meta in metas {
-            let named = meta.annotations.iter().filter(|(key, _)| {
-                *key == OWNER || key.starts_with("instascale.codeflare.dev-")
-            });
+            let named = meta
+                .annotations
+                .iter()
+                .filter(|(key, _)| *key == OWNER || key.starts_with("instascale.codeflare.dev-"));
             owners.extend(named.filter_map(|(_, text)| marks::owner(text)));
-            owners.extend(ledger.iter().map(|(job, _)| job).filter(|job| {
-                meta.labels.contains_key(&marks::Marks::of(job).mine)
-            }).cloned());
+            owners.extend(
+                ledger
+                    .iter()
+                    .map(|(job, _)| job)
+                    .filter(|job| meta.labels.contains_key(&marks::Marks::of(job).mine))
+                    .cloned(),
+            );
         }
         owners.extend(change.both::<Pool>().filter_map(crate::pool::owner));
         let sets = change.both::<MachineSet>().map(|set| set.metadata.key());
@@ -162,7 +165,7 @@ impl Scaling {
         });
         for set in sets.chain(machines) {
             let place = crate::machine_set::place(&set);
-            let granted = ledger.iter().filter(|(_, grant)| grant.from_place(&place) > 0);
+            let granted = ledger.iter().filter(|(_, grant)| grant.at(&place) > 0);
             owners.extend(granted.map(|(job, _)| job.clone()));
         }
         // A node that comes up is known by its machine.
@@ -188,18 +191,18 @@ impl Turn<'_> {
     /// Decides. What is not done is the error.
     fn take(&mut self, job: Option<&AppWrapper>) -> Result<(), Reason> {
         let ledger = Ledger::read(self.world, &self.settings.ledger).map_err(Reason::Ledger)?;
-        if matches!(self.settings.backend, Backend::Pools(_)) && !crate::pool::are_known(self.world) {
+        if matches!(self.settings.backend, Backend::Pools(_)) && !crate::pool::are_known(self.world)
+        {
             return Err(Reason::PoolsUnknown);
         }
         let grant = ledger.get(self.key);
         let alive = job.filter(|job| !is_over(job));
         let wanted = alive.and_then(|job| Some((job, Demand::of(job)?)));
-        let is_same = |job: &AppWrapper| {
-            grant.is_none_or(|grant| grant.uid == job.metadata.uid.as_str())
-        };
+        let is_same =
+            |job: &AppWrapper| grant.is_none_or(|grant| grant.uid == job.metadata.uid.as_str());
         match wanted {
             Some((job, demand)) if is_same(job) => {
-                if !self.edit.holds(job) {
+                if !is_held(job) {
                     self.edit.hold(job);
                     return Ok(());
                 }
@@ -249,7 +252,7 @@ impl Turn<'_> {
         if !next(self.world, ledger, &self.settings).contains(self.key) {
             return Err(Reason::Limit { demand: demand.clone(), most });
         }
-        let note = self.note(job, "ScaleOut", format!("nodes are bought for it: {demand}"));
+        let note = note(job, "ScaleOut", format!("nodes are bought for it: {demand}"));
         self.plan.steps.push(Step::new(ledger.write(&[(self.key, Some(&grant))])).done(note));
         Ok(())
     }
@@ -302,7 +305,7 @@ impl Turn<'_> {
             backend.provide(self.world, &self.settings.ledger, self.key, grant, &mut self.plan)?;
         let wanted = grant.total();
         if ready < wanted && is_pending(job) {
-            let until = self.after(grant.since, self.settings.limits.provision);
+            let until = after(grant.since, self.settings.limits.provision);
             if self.now >= until {
                 self.edit.annotate(GAVE_UP, json!(demand.to_string()));
                 return Err(Reason::GaveUp { demand: demand.clone() });
@@ -345,7 +348,7 @@ impl Turn<'_> {
                 over: None,
                 from: Some(from),
             };
-            let note = self.note(&heir, "TakeOver", format!("takes over the nodes of {}", self.key));
+            let note = note(&heir, "TakeOver", format!("takes over the nodes of {}", self.key));
             let write = ledger.write(&[(self.key, None), (&next, Some(&grant))]);
             self.plan.steps.push(Step::new(write).done(note));
             return Err(Reason::Returning);
@@ -357,10 +360,10 @@ impl Turn<'_> {
                 None => {
                     let over = Grant { over: Some(self.now), ..grant.clone() };
                     self.plan.write(ledger.write(&[(self.key, Some(&over))]));
-                    return Err(Reason::Cooldown { until: self.after(self.now, cooldown) });
+                    return Err(Reason::Cooldown { until: after(self.now, cooldown) });
                 }
-                Some(over) if self.now < self.after(over, cooldown) => {
-                    return Err(Reason::Cooldown { until: self.after(over, cooldown) });
+                Some(over) if self.now < after(over, cooldown) => {
+                    return Err(Reason::Cooldown { until: after(over, cooldown) });
                 }
                 Some(_) => {}
             }
@@ -369,19 +372,11 @@ impl Turn<'_> {
             let mut step = Step::new(ledger.write(&[(self.key, None)]));
             if let Some(job) = job {
                 let count = grant.total();
-                step = step.done(self.note(job, "ScaleIn", format!("{count} nodes are given back")));
+                step = step.done(note(job, "ScaleIn", format!("{count} nodes are given back")));
             }
             self.plan.steps.push(step);
         }
         Err(Reason::Returning)
-    }
-
-    fn after(&self, since: Timestamp, wait: std::time::Duration) -> Timestamp {
-        since.checked_add(wait).unwrap_or(Timestamp::MAX)
-    }
-
-    fn note(&self, job: &AppWrapper, reason: &'static str, message: String) -> Note {
-        Note::normal(Reference::to(&AppWrapper::RESOURCE, &job.metadata), reason, message)
     }
 
     /// Puts down why something is not done: for everybody, and on the job where its author should know.
@@ -418,6 +413,14 @@ impl Turn<'_> {
         }
         self.plan
     }
+}
+
+fn after(since: Timestamp, wait: Duration) -> Timestamp {
+    since.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn note(job: &AppWrapper, reason: &'static str, message: String) -> Note {
+    Note::normal(Reference::to(&AppWrapper::RESOURCE, &job.metadata), reason, message)
 }
 
 /// A change of the job itself: the fields of one write.

@@ -114,7 +114,12 @@ mod tests {
         let apart = json!([{"custompodresources": [pods(1), pods(2)]}, {}, {"custompodresources": [pods(4)]}]);
         let table = [
             // why                          label                       items   expected
-            ("two types, two entries", Some("m5.xlarge_g4dn.xlarge"), &two, "g4dn.xlarge=2, m5.xlarge=1"),
+            (
+                "two types, two entries",
+                Some("m5.xlarge_g4dn.xlarge"),
+                &two,
+                "g4dn.xlarge=2, m5.xlarge=1",
+            ),
             ("one and one", Some("m5.xlarge"), &one, "m5.xlarge=3"),
             ("an empty label", Some(""), &two, ""),
             ("no label", None, &two, ""),
@@ -147,15 +152,26 @@ mod tests {
     fn is_2_only_the_newest_word_about_resources_counts() {
         const ROOM: &str = "Insufficient resources to dispatch AppWrapper.";
         const QUOTA: &str = "Insufficient quota and/or resources to dispatch AppWrapper.";
-        const PODS: &str = "Insufficient number of Running and Completed pods, minimum=2, running=0, completed=0.";
+        const PODS: &str =
+            "Insufficient number of Running and Completed pods, minimum=2, running=0, completed=0.";
         let (early, late) = ("2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.000002Z");
         let table = [
             ("it waits for room", "Pending", vec![("Backoff", early, ROOM)], true),
             ("it runs", "Running", vec![("Backoff", early, ROOM)], false),
             ("it waits for quota", "Pending", vec![("Backoff", early, QUOTA)], false),
             ("its pods did not come up", "Pending", vec![("Backoff", early, PODS)], false),
-            ("another word is newer", "Pending", vec![("Backoff", early, ROOM), ("Backoff", late, QUOTA)], false),
-            ("the newer is in front", "Pending", vec![("Backoff", late, ROOM), ("Backoff", early, QUOTA)], true),
+            (
+                "another word is newer",
+                "Pending",
+                vec![("Backoff", early, ROOM), ("Backoff", late, QUOTA)],
+                false,
+            ),
+            (
+                "the newer is in front",
+                "Pending",
+                vec![("Backoff", late, ROOM), ("Backoff", early, QUOTA)],
+                true,
+            ),
             ("another kind of word", "Pending", vec![("HeadOfLine", early, ROOM)], false),
             ("nothing was said", "Pending", vec![], false),
         ];

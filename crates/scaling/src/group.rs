@@ -81,7 +81,7 @@ pub(crate) fn add(
     let Some(group) = group else {
         return Err(Reason::NoSource { instance, source: "node group" });
     };
-    if ledger.from_place(&group.name).saturating_add(missing) > group.most {
+    if ledger.at(&group.name).saturating_add(missing) > group.most {
         return Err(Reason::GroupFull { group: group.name, most: group.most });
     }
     Ok(vec![Lot { instance, count: missing, place: group.name }])
@@ -208,7 +208,12 @@ mod tests {
         let node = r#"{"metadata":{"labels":{"node.kubernetes.io/instance-type":"g"}}}"#;
         let table = [
             ("a group", true, json!({"max": "4", "node": node}), Some(("g", 4))),
-            ("by its own name", true, json!({"max": " 1\n", "node": "{\"metadata\":{}}"}), Some(("x", 1))),
+            (
+                "by its own name",
+                true,
+                json!({"max": " 1\n", "node": "{\"metadata\":{}}"}),
+                Some(("x", 1)),
+            ),
             ("no label", false, json!({"max": "4", "node": node}), None),
             ("no number", true, json!({"max": "many", "node": node}), None),
             ("no node", true, json!({"max": "4"}), None),

@@ -81,7 +81,7 @@ impl Grant {
 
     /// How many nodes come from a place.
     #[must_use]
-    pub fn from_place(&self, place: &str) -> u32 {
+    pub fn at(&self, place: &str) -> u32 {
         let lots = self.lots.iter().filter(|lot| lot.place == place);
         lots.fold(0, |sum, lot| sum.saturating_add(lot.count))
     }
@@ -176,8 +176,8 @@ impl Ledger {
 
     /// How many nodes were granted from one place.
     #[must_use]
-    pub fn from_place(&self, place: &str) -> u32 {
-        let all = self.grants.values().map(|grant| grant.from_place(place));
+    pub fn at(&self, place: &str) -> u32 {
+        let all = self.grants.values().map(|grant| grant.at(place));
         all.fold(0, u32::saturating_add)
     }
 
@@ -203,7 +203,8 @@ impl Ledger {
     #[must_use]
     pub fn write(&self, entries: &[(&Key, Option<&Grant>)]) -> Write {
         let text = |grant: &Grant| Value::from(json!(grant).to_string());
-        let data = entries.iter().map(|(job, grant)| (entry_of(job), grant.map_or(Value::Null, text)));
+        let data =
+            entries.iter().map(|(job, grant)| (entry_of(job), grant.map_or(Value::Null, text)));
         let data: serde_json::Map<String, Value> = data.collect();
         match &self.object {
             Some(object) => Write::Merge {
@@ -281,7 +282,7 @@ mod tests {
         };
         let ledger = Ledger::read(&world(&body["data"]), &place()).unwrap();
         assert_eq!(ledger.get(&one), Some(&grant(2)));
-        assert_eq!((ledger.total(), ledger.from_place("p"), ledger.from_place("q")), (2, 2, 0));
+        assert_eq!((ledger.total(), ledger.at("p"), ledger.at("q")), (2, 2, 0));
         let Write::Merge { body, fence, .. } = ledger.write(&[(&one, None)]) else {
             panic!("it is there");
         };
@@ -291,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_ledger_that_cannot_be_read_is_not_taken_for_empty() {
-        let table = [json!({"n.a": "{"}), json!({"a": "{}"}), json!({"n.a": "{\"id\": 1}"}), json!(7)];
+        let table =
+            [json!({"n.a": "{"}), json!({"a": "{}"}), json!({"n.a": "{\"id\": 1}"}), json!(7)];
         for data in table {
             assert!(Ledger::read(&world(&data), &place()).is_err(), "{data}");
         }

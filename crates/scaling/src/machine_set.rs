@@ -159,7 +159,11 @@ mod tests {
     fn d_2_the_type_is_read_from_the_provider_specification() {
         let table = [
             ("nothing is said", json!(null), Ok("")),
-            ("of Amazon", json!({"instanceType": "m5.xlarge", "kind": "AWSMachineProviderConfig"}), Ok("m5.xlarge")),
+            (
+                "of Amazon",
+                json!({"instanceType": "m5.xlarge", "kind": "AWSMachineProviderConfig"}),
+                Ok("m5.xlarge"),
+            ),
             ("of Azure", json!({"vmSize": "Standard_D4s_v3"}), Ok("Standard_D4s_v3")),
             ("of Google", json!({"machineType": "n2-standard-4"}), Ok("n2-standard-4")),
             ("of somebody else", json!({"flavor": "large"}), Ok("")),

@@ -209,7 +209,9 @@ mod tests {
         let long = copy(&Key::new(&"s".repeat(63), &"n".repeat(200)), "Standard_D4s_v3");
         assert!(is_label(&long), "{long}");
 
-        for (name, longest) in [("train", 30), ("a-very-long-name-of-a-job.v2", 15), ("9.b", 15), ("--", 15)] {
+        for (name, longest) in
+            [("train", 30), ("a-very-long-name-of-a-job.v2", 15), ("9.b", 15), ("--", 15)]
+        {
             let id = pool(&Key::new("n", name), "g", "m5.xlarge", 0, longest);
             let (base, digits) = id.rsplit_once('-').unwrap();
             assert!(id.len() <= longest && digits.len() == 4, "{id}");

@@ -30,9 +30,10 @@ pub struct Pool {
 
 impl View for Pool {
     /// A kind that no API server serves.
-    const RESOURCE: Resource = Resource::namespaced("clusters-mgmt.gantry.dev", "v1", "pools", "Pool")
-        .cluster_wide()
-        .without_status();
+    const RESOURCE: Resource =
+        Resource::namespaced("clusters-mgmt.gantry.dev", "v1", "pools", "Pool")
+            .cluster_wide()
+            .without_status();
 
     fn meta(&self) -> &Meta {
         &self.metadata
@@ -89,12 +90,11 @@ pub(crate) fn add(
     }
     let taken = |name: &str| {
         world.shelf::<Pool>().get(&Key::cluster(name)).is_some()
-            || ledger.from_place(name) > 0
+            || ledger.at(name) > 0
             || kept.iter().any(|lot| lot.place == name)
     };
-    let names = (0..ATTEMPTS).map(|attempt| {
-        marks::pool(job, id, &instance, attempt, kind.longest_name())
-    });
+    let names =
+        (0..ATTEMPTS).map(|attempt| marks::pool(job, id, &instance, attempt, kind.longest_name()));
     let mut names = names.collect::<Vec<_>>().into_iter();
     let last = names.clone().next_back().unwrap_or_default();
     match names.find(|name| !taken(name)) {
@@ -122,7 +122,12 @@ pub(crate) fn provide(
     for lot in &grant.lots {
         let key = Key::cluster(&lot.place);
         match world.shelf::<Pool>().get(&key) {
-            None => plan.write(Write::Create { resource: Pool::RESOURCE, body: body(job, lot, &marks) }),
+            None => {
+                plan.write(Write::Create {
+                    resource: Pool::RESOURCE,
+                    body: body(job, lot, &marks),
+                });
+            }
             Some(pool) if !is_mine(&pool, &marks) => {
                 let name = lot.place.clone();
                 return Err(Reason::NameTaken { kind: "pool", name });

@@ -7,6 +7,11 @@ use super::{change, fields};
 use crate::marks::FINALIZER;
 use crate::view::AppWrapper;
 
+/// Whether a job stays until everything is given back.
+pub(super) fn is_held(job: &AppWrapper) -> bool {
+    job.metadata.finalizers.iter().any(|it| it == FINALIZER)
+}
+
 /// Changes that were decided and not written yet.
 #[derive(Debug, Default)]
 pub(super) struct Edit {
@@ -15,11 +20,6 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    /// Whether a job stays until everything is given back.
-    pub(super) fn holds(&self, job: &AppWrapper) -> bool {
-        job.metadata.finalizers.iter().any(|it| it == FINALIZER)
-    }
-
     /// Makes a job stay until everything is given back.
     pub(super) fn hold(&mut self, job: &AppWrapper) {
         let mut all = job.metadata.finalizers.clone();
@@ -29,7 +29,7 @@ impl Edit {
 
     /// Lets a job go.
     pub(super) fn let_go(&mut self, job: &AppWrapper) {
-        if self.holds(job) {
+        if is_held(job) {
             let others = job.metadata.finalizers.iter().filter(|it| *it != FINALIZER);
             self.finalizers = Some(others.cloned().collect());
         }

@@ -42,8 +42,9 @@ impl Default for Endpoints {
     fn default() -> Self {
         Self {
             api: "https://api.openshift.com".to_owned(),
-            tokens: "https://sso.redhat.com/auth/realms/redhat-external/protocol/openid-connect/token"
-                .to_owned(),
+            tokens:
+                "https://sso.redhat.com/auth/realms/redhat-external/protocol/openid-connect/token"
+                    .to_owned(),
         }
     }
 }

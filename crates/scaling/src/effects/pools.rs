@@ -146,7 +146,8 @@ impl Pools {
     async fn create(&self, body: &Value) -> Reply {
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         let labels = body["metadata"]["labels"].as_object().into_iter().flatten();
-        let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let labels =
+            labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         let replicas = body["replicas"].as_u64().and_then(|it| u32::try_from(it).ok());
         let pool = Found {
             id: name.to_owned(),

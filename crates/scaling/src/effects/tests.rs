@@ -68,7 +68,10 @@ async fn is_19_the_cluster_is_found_and_says_which_pools_it_has() {
         assert!(matches!(missing, CallError::Refused { code: 404, .. }), "{missing}");
         let injected = ocm.cluster("x' or '1' = '1").await.unwrap_err();
         assert!(injected.to_string().contains("is no identity"), "{injected}");
-        assert_eq!(service.heard()[1], "GET /api/clusters_mgmt/v1/clusters?search=external_id%20%3D%20%271b2c-3d%27&size=1");
+        assert_eq!(
+            service.heard()[1],
+            "GET /api/clusters_mgmt/v1/clusters?search=external_id%20%3D%20%271b2c-3d%27&size=1"
+        );
     }
 }
 
@@ -153,7 +156,11 @@ async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
     // Another's pool of that name is not taken for ours.
     service.put("b-12ab", json!({"aws_node_pool": {"instance_type": "m"}, "replicas": 9}));
     let (status, body) = served(&pools, Method::POST, "", &wish("b-12ab", 2)).await;
-    assert_eq!((status, &body["reason"]), (StatusCode::CONFLICT, &json!("AlreadyExists")), "{body}");
+    assert_eq!(
+        (status, &body["reason"]),
+        (StatusCode::CONFLICT, &json!("AlreadyExists")),
+        "{body}"
+    );
 }
 
 #[tokio::test]

@@ -50,7 +50,12 @@ pub(crate) fn provide(
                 let count = i64::from(lot.count);
                 if set.replicas() != count && !set.metadata.is_going() {
                     let body = json!({"spec": {"replicas": count}});
-                    plan.write(merge(MachineSet::RESOURCE, key.clone(), set.metadata.fence(), body));
+                    plan.write(merge(
+                        MachineSet::RESOURCE,
+                        key.clone(),
+                        set.metadata.fence(),
+                        body,
+                    ));
                 }
                 ready += label(world, &key, &marks, plan);
             }
@@ -136,7 +141,8 @@ fn label(world: &World, set: &Key, marks: &Marks, plan: &mut Plan) -> u32 {
 fn copy(source: &MachineSet, key: &Key, count: u32, marks: &Marks, grant: &Grant) -> Value {
     let of_api = |labels: Option<&Map<String, Value>>| -> Map<String, Value> {
         let labels = labels.into_iter().flatten();
-        let kept = labels.filter(|(key, _)| key.contains("machine.openshift.io/") && *key != SET_LABEL);
+        let kept =
+            labels.filter(|(key, _)| key.contains("machine.openshift.io/") && *key != SET_LABEL);
         kept.map(|(key, value)| (key.clone(), value.clone())).collect()
     };
     let own = [(marks.name.clone(), json!(marks.name)), (SET_LABEL.to_owned(), json!(key.name()))];

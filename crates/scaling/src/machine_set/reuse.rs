@@ -43,24 +43,21 @@ pub(crate) fn provide(world: &World, job: &Key, grant: &Grant, plan: &mut Plan) 
     let buyer = Buyer::new(world, job, Some(grant));
     let mut ready = 0;
     for set in world.shelf::<MachineSet>().all() {
-        let want = grant.from_place(&place(&set.metadata.key()));
+        let want = grant.at(&place(&set.metadata.key()));
         let touched = buyer.bought(&set).is_some() || buyer.bought_before(&set).is_some();
         if want == 0 && !touched {
             continue;
         }
         buyer.settle(&set, want.into(), plan);
-        ready += buyer.label(&set, plan);
+        let have = buyer.bought(&set).unwrap_or_default();
+        let shrinks = if have > i64::from(want) { Shrinks::Yes } else { Shrinks::No };
+        ready += buyer.label(&set, shrinks, plan);
     }
     ready
 }
 
 /// Gives back what was bought for a job. Returns whether nothing is left.
-pub(crate) fn give_back(
-    world: &World,
-    job: &Key,
-    grant: Option<&Grant>,
-    plan: &mut Plan,
-) -> bool {
+pub(crate) fn give_back(world: &World, job: &Key, grant: Option<&Grant>, plan: &mut Plan) -> bool {
     let buyer = Buyer::new(world, job, grant);
     let mut left = false;
     for set in world.shelf::<MachineSet>().all() {
@@ -71,14 +68,14 @@ pub(crate) fn give_back(
             continue;
         }
         let Some(grant) = grant else { continue };
-        let granted = grant.from_place(&place(&set.metadata.key())) > 0;
+        let granted = grant.at(&place(&set.metadata.key())) > 0;
         if granted && !is_returned(set.metadata.annotations.get(RETURNED), &grant.id) {
             // Nothing was bought here, as far as is known. A request to buy that is still under way
             // must find the set changed.
             left = true;
             let returned = returned(set.metadata.annotations.get(RETURNED), &grant.id);
             let body = json!({"metadata": {"annotations": {RETURNED: returned}}});
-            plan.write(buyer.change(&set, body));
+            plan.write(change(&set, body));
         }
     }
     !buyer.release_machines(plan) && !left
@@ -104,6 +101,31 @@ pub(crate) fn bears(world: &World, job: &Key) -> bool {
     sets.iter().any(|set| set.metadata.labels.contains_key(&marks.bought))
         || machines.iter().any(|machine| machine.stays() && is_mine(machine, &marks))
         || !world.shelf::<Node>().tagged(&Node::marked(&marks.mine)).is_empty()
+}
+
+/// The machines of a set that were bought and are nobody's yet. The oldest that are nobody's were there
+/// before: as many as nobody bought.
+fn unmarked<'m>(set: &MachineSet, machines: &'m [Arc<Machine>]) -> Vec<&'m Arc<Machine>> {
+    let bought: i64 = purchases(set).values().sum();
+    let before = usize::try_from(set.replicas() - bought).unwrap_or_default();
+    machines.iter().filter(|it| !is_marked(it)).skip(before).collect()
+}
+
+fn change(set: &MachineSet, body: Value) -> Write {
+    merge(MachineSet::RESOURCE, set.metadata.key(), set.metadata.fence(), body)
+}
+
+/// Whether machines of a set are about to be taken away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shrinks {
+    Yes,
+    No,
+}
+
+/// Whether the machine API has taken away what a set is to have less.
+fn is_settled(set: &MachineSet) -> bool {
+    set.status.observed_generation >= set.metadata.generation
+        && set.status.replicas <= set.replicas()
 }
 
 /// A job, and what is done to sets for it.
@@ -145,7 +167,7 @@ impl<'a> Buyer<'a> {
             annotations.insert(former.bought.clone(), Value::Null);
             annotations.insert(RETURNED.to_owned(), json!(list));
             let body = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            plan.write(self.change(set, body));
+            plan.write(change(set, body));
             return;
         }
         let have = self.bought(set).unwrap_or_default();
@@ -159,7 +181,7 @@ impl<'a> Buyer<'a> {
                 "metadata": {"labels": self.label_of(want), "annotations": self.owner_of(true)},
                 "spec": {"replicas": set.replicas() + want - have},
             });
-            plan.write(self.change(set, body));
+            plan.write(change(set, body));
         } else if have > want || (want == 0 && self.bought(set).is_some()) {
             self.shrink(set, have, want, plan);
         }
@@ -173,10 +195,10 @@ impl<'a> Buyer<'a> {
         let machines = machines(self.world, &set.metadata.key());
         let count = i64::try_from(machines.len()).unwrap_or(i64::MAX);
         let victims = usize::try_from((count - target).clamp(0, fewer)).unwrap_or_default();
-        let chosen = machines.iter().filter(|it| is_mine(it, &self.marks) && it.goes_first()).count();
+        let chosen =
+            machines.iter().filter(|it| is_mine(it, &self.marks) && it.goes_first()).count();
         let more = victims.saturating_sub(chosen);
-        let victims: Vec<_> =
-            self.choose(set, &machines, have).into_iter().take(more).collect();
+        let victims: Vec<_> = self.choose(set, &machines, have).into_iter().take(more).collect();
         if !victims.is_empty() {
             for machine in victims {
                 // The mark keeps others from choosing it too.
@@ -198,7 +220,7 @@ impl<'a> Buyer<'a> {
             "metadata": {"labels": self.label_of(want), "annotations": annotations},
             "spec": {"replicas": target},
         });
-        plan.write(self.change(set, body));
+        plan.write(change(set, body));
     }
 
     /// Machines that may go, those that are missed least in front: some that are not in use yet, then
@@ -210,7 +232,7 @@ impl<'a> Buyer<'a> {
         have: i64,
     ) -> Vec<&'m Arc<Machine>> {
         let mine = || machines.iter().rev().filter(|it| is_mine(it, &self.marks));
-        let unmarked = self.unmarked(set, machines);
+        let unmarked = unmarked(set, machines);
         let new = || unmarked.iter().rev().copied();
         let unlabelled = usize::try_from(have).unwrap_or_default().saturating_sub(mine().count());
         let unused = new().filter(|it| !it.is_running()).take(unlabelled);
@@ -218,35 +240,40 @@ impl<'a> Buyer<'a> {
         unused.chain(mine().filter(|it| !it.goes_first())).chain(used).collect()
     }
 
-    /// The machines of a set that were bought and are nobody's yet. The oldest that are nobody's were
-    /// there before: as many as nobody bought.
-    fn unmarked<'m>(
-        &self,
-        set: &MachineSet,
-        machines: &'m [Arc<Machine>],
-    ) -> Vec<&'m Arc<Machine>> {
-        let bought: i64 = purchases(set).values().sum();
-        let before = usize::try_from(set.replicas() - bought).unwrap_or_default();
-        machines.iter().filter(|it| !is_marked(it)).skip(before).collect()
-    }
-
     /// Marks machines of a set that are in use as the job's, and their nodes. Returns how many nodes
     /// bear the job's labels.
-    fn label(&self, set: &Arc<MachineSet>, plan: &mut Plan) -> u32 {
+    fn label(&self, set: &Arc<MachineSet>, shrinks: Shrinks, plan: &mut Plan) -> u32 {
         let machines = machines(self.world, &set.metadata.key());
         let mut moving = 0;
         if let Some(former) = &self.former {
             for machine in machines.iter().filter(|it| is_mine(it, former)) {
                 moving += 1;
-                let labels = [(former.mine.as_str(), Value::Null), (&self.marks.mine, json!(self.marks.mine))];
+                let labels = [
+                    (former.mine.as_str(), Value::Null),
+                    (&self.marks.mine, json!(self.marks.mine)),
+                ];
                 plan.write(relabel::<Machine>(&machine.metadata, labels, Careful::Yes));
             }
         }
         let kept = |it: &&Arc<Machine>| is_mine(it, &self.marks) && !it.goes_first();
         let mine: Vec<&Arc<Machine>> = machines.iter().filter(kept).collect();
         let have = usize::try_from(self.bought(set).unwrap_or_default()).unwrap_or_default();
-        let missing = have.saturating_sub(mine.len() + moving);
-        let unmarked = self.unmarked(set, &machines);
+        let mut missing = have.saturating_sub(mine.len() + moving);
+        if shrinks == Shrinks::No && is_settled(set) {
+            for machine in machines.iter().filter(|it| is_mine(it, &self.marks) && it.goes_first())
+            {
+                if missing > 0 {
+                    // Chosen to go, and then handed over, or needed after all.
+                    missing -= 1;
+                    let body = json!({"metadata": {"annotations": {DELETE_FIRST: null}}});
+                    let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
+                    plan.write(merge(Machine::RESOURCE, key, fence, body));
+                } else {
+                    self.unmark(machine, &self.marks, plan);
+                }
+            }
+        }
+        let unmarked = unmarked(set, &machines);
         let free = unmarked.into_iter().filter(|it| it.is_running() && !it.goes_first());
         for machine in free.take(missing) {
             let labels = [(self.marks.mine.as_str(), json!(self.marks.mine))];
@@ -273,17 +300,10 @@ impl<'a> Buyer<'a> {
             });
             let settled = set.is_none_or(|set| {
                 let bought = self.bought(&set).is_some() || self.bought_before(&set).is_some();
-                !bought
-                    && set.status.observed_generation >= set.metadata.generation
-                    && set.status.replicas <= set.replicas()
+                !bought && is_settled(&set)
             });
             if settled {
-                let body = json!({"metadata": {
-                    "labels": {mark.mine.clone(): null},
-                    "annotations": {DELETE_FIRST: null},
-                }});
-                let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
-                plan.write(merge(Machine::RESOURCE, key, fence, body));
+                self.unmark(&machine, mark, plan);
             }
         }
         for mark in marks.iter().flatten() {
@@ -304,6 +324,22 @@ impl<'a> Buyer<'a> {
         left
     }
 
+    /// Makes a machine that its set kept nobody's again, and its node.
+    fn unmark(&self, machine: &Machine, marks: &Marks, plan: &mut Plan) {
+        let body = json!({"metadata": {
+            "labels": {marks.mine.clone(): null},
+            "annotations": {DELETE_FIRST: null},
+        }});
+        let (key, fence) = (machine.metadata.key(), machine.metadata.fence());
+        plan.write(merge(Machine::RESOURCE, key, fence, body));
+        let node = machine.status.node_ref.as_ref().map(|it| Key::cluster(&it.name));
+        let node = node.and_then(|key| self.world.shelf::<Node>().get(&key));
+        if let Some(node) = node.filter(|it| it.metadata.labels.contains_key(&marks.mine)) {
+            let labels = marks.labels().map(|(key, _)| (key, Value::Null));
+            plan.write(relabel::<Node>(&node.metadata, labels, Careful::No));
+        }
+    }
+
     fn label_of(&self, count: i64) -> Map<String, Value> {
         let value = if count > 0 { json!(count.to_string()) } else { Value::Null };
         Map::from_iter([(self.marks.bought.clone(), value)])
@@ -312,9 +348,5 @@ impl<'a> Buyer<'a> {
     fn owner_of(&self, kept: bool) -> Map<String, Value> {
         let value = if kept { json!(self.marks.owner) } else { Value::Null };
         Map::from_iter([(self.marks.bought.clone(), value)])
-    }
-
-    fn change(&self, set: &MachineSet, body: Value) -> Write {
-        merge(MachineSet::RESOURCE, set.metadata.key(), set.metadata.fence(), body)
     }
 }

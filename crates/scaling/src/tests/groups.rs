@@ -29,7 +29,8 @@ fn declared(name: &str) -> (gantry_reconcile::Resource, Value) {
 #[test]
 fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
     let scaling = scaling(Backend::Groups, 4);
-    let controllers = |queue| -> [&dyn gantry_reconcile::Controller; 3] { [&scaling, queue, &Kubelet] };
+    let controllers =
+        |queue| -> [&dyn gantry_reconcile::Controller; 3] { [&scaling, queue, &Kubelet] };
     let waits = Queue { ends: false };
     let running = controllers(&waits);
     let objects = || vec![group("gpu", 3), declared("gpu-0"), job("a", "gpu", &[2])];
@@ -40,7 +41,10 @@ fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
     assert_eq!(made.len(), 2);
     for node in made {
         let labels = &node["metadata"]["labels"];
-        assert_eq!((&labels["a-n"], &labels["a"], &labels["zone"]), (&json!("a-n"), &json!("a"), &json!("a")));
+        assert_eq!(
+            (&labels["a-n"], &labels["a"], &labels["zone"]),
+            (&json!("a-n"), &json!("a"), &json!("a"))
+        );
         assert_eq!(labels["kubernetes.io/hostname"], node["metadata"]["name"]);
         assert_eq!(node["metadata"]["annotations"]["kwok.x-k8s.io/node"], "fake");
     }
@@ -59,7 +63,9 @@ fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
     let scenario = scenario(&controllers, crowd(), vec![removes("c"), check]);
     let end = shape(&calm(&scenario).server);
     assert_eq!((&end["nodes"], &end["granted"]), (&json!(1), &json!([])), "{end:#}");
-    proven(scenario.prove(0..20, shape));
+    proven(scenario.prove_faults(0..8, shape));
+    let few = vec![group("gpu", 3), job("a", "gpu", &[2]), job("b", "gpu", &[2])];
+    proven(super::models::scenario(&controllers, few, vec![removes("b")]).prove_crashes(0, shape));
 }
 
 #[test]

@@ -44,31 +44,32 @@ fn is_23_machines_are_handed_over_to_the_next_that_asks_for_the_same() {
     let queue = Queue { ends: true };
     let last = Queue { ends: false };
     let objects = |names: &[&str]| {
-        let priority = |name: &str| if name == "a" { 9 } else { i64::from(name == "c") };
         let jobs = names.iter().map(|name| {
             let (resource, mut job) = job(name, "g", &[2]);
             job["metadata"]["finalizers"] = json!([crate::marks::FINALIZER]);
-            (resource, (priority(name), job))
+            (resource, job)
         });
-        let mut all = vec![set("s", "g", 0)];
-        all.extend(jobs.map(|(resource, (_, job))| (resource, job)));
-        all
+        [set("s", "g", 0)].into_iter().chain(jobs).collect::<Vec<_>>()
     };
     // All of them, one after the other, on the same two machines.
     let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
     let whole = scenario(&controllers, objects(&["a", "b", "c"]), vec![]);
     let end = shape(&calm(&whole).server);
     assert_eq!((&end["machines"], &end["granted"]), (&json!(0), &json!([])), "{end:#}");
-    proven(whole.prove(0..20, shape));
+    proven(whole.prove_faults(0..8, shape));
+    let two = scenario(&controllers, objects(&["a", "b"]), vec![]);
+    proven(two.prove_crashes(0, shape));
 
     // One ends, another takes over: the set is not touched but for its labels.
     let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &last, &api, &Kubelet];
-    let pair = scenario(&controllers, objects(&["a", "b"]), vec![]);
+    let mut pair = scenario(&controllers, objects(&["a", "b"]), vec![]);
+    pair.defaults = queued;
     let first = calm(&pair);
     let held = holders(&first.server);
     assert_eq!((&held["machines"], &held["replicas"]), (&json!([2, 0, 0]), &json!(2)), "{held}");
     let mut taken_over = scenario(&controllers, objects(&["a", "b"]), vec![]);
     // Jobs run only when their nodes are there, so what ends `a` must come late: after a while.
+    taken_over.defaults = queued;
     taken_over.script = (0..200).map(|_| ends("a")).collect();
     let ending = calm(&taken_over);
     let held = holders(&ending.server);

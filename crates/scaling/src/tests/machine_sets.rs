@@ -7,6 +7,9 @@ use crate::marks::{COPY, FINALIZER, GAVE_UP, MESSAGE};
 use crate::settings::Backend;
 use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, SET_LABEL};
 
+/// How many runs with faults of each kind: enough to have found every fault there was.
+const SEEDS: u64 = 8;
+
 const BOUGHT: &str = "/metadata/labels/instascale.codeflare.dev-a-n";
 
 #[test]
@@ -16,12 +19,14 @@ fn d_3_a_set_grows_for_a_job_and_shrinks_when_it_is_deleted() {
     let controllers: [&dyn gantry_reconcile::Controller; 2] = [&scaling, &queue];
     let objects = || vec![set("s", "m5.xlarge", 0), job("a", "m5.xlarge", &[1])];
     let bought = calm(&scenario(&controllers, objects(), vec![]));
-    let of = |path: &str, server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), path);
+    let of =
+        |path: &str, server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), path);
     assert_eq!(of("/spec/replicas", &bought.server), 1);
     assert_eq!(of(BOUGHT, &bought.server), "1");
     assert_eq!(of("/metadata/annotations/unknown", &bought.server), "kept");
     assert_eq!(of("/spec/template/spec/providerSpec/value/ami", &bought.server), "x");
-    let finalizers = field(&bought.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
+    let finalizers =
+        field(&bought.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
     assert_eq!(finalizers, json!([FINALIZER]));
 
     let returned = calm(&scenario(&controllers, objects(), vec![removes("a")]));
@@ -35,7 +40,8 @@ fn d_4_a_job_runs_on_a_machine_of_its_own_and_gives_it_back() {
     let (scaling, api) = (scaling(Backend::Reuse, 3), MachineApi::new(1));
     for ends in [false, true] {
         let queue = Queue { ends };
-        let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+        let controllers: [&dyn gantry_reconcile::Controller; 4] =
+            [&scaling, &queue, &api, &Kubelet];
         let objects = vec![set("s", "g4dn.xlarge", 0), job("a", "g4dn.xlarge", &[1])];
         let ending = calm(&scenario(&controllers, objects, vec![]));
         let server = &ending.server;
@@ -87,7 +93,13 @@ fn is_13_nothing_is_bought_twice_and_everything_is_given_back_by_making_sets_lar
     let end = shape(&calm(&scenario).server);
     assert_eq!(end["granted"], json!([]), "{end:#}");
     assert_eq!((&end["machines"], &end["nodes"]), (&json!(4), &json!(4)), "{end:#}");
-    proven(scenario.prove(0..30, shape));
+    proven(scenario.prove_faults(0..SEEDS, shape));
+    let few = || {
+        vec![set("zone-a", "g", 1), set("zone-b", "g", 0), job("a", "g", &[2]), job("b", "g", &[2])]
+    };
+    proven(
+        super::models::scenario(&controllers, few(), vec![removes("b")]).prove_crashes(0, shape),
+    );
 }
 
 #[test]
@@ -98,7 +110,9 @@ fn is_22_nothing_is_left_of_copies_whatever_happens() {
     let scenario = scenario(&controllers, crowd(), vec![removes("d"), is_untouched("other")]);
     let end = shape(&calm(&scenario).server);
     assert_eq!(end["sets"].as_array().unwrap().len(), 4, "{end:#}");
-    proven(scenario.prove(0..20, shape));
+    proven(scenario.prove_faults(0..SEEDS, shape));
+    let few = vec![set("s", "g", 1), job("a", "g", &[2])];
+    proven(super::models::scenario(&controllers, few, vec![]).prove_crashes(0, shape));
 }
 
 #[test]
@@ -106,7 +120,8 @@ fn is_17_a_copy_is_of_its_job_alone() {
     let (scaling, api) = (scaling(Backend::Duplicate, 3), MachineApi::new(3));
     let queue = Queue { ends: false };
     let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
-    let objects = vec![set("s", "m5.xlarge", 1), set("t", "g", 0), job("a", "m5.xlarge_g", &[2, 1])];
+    let objects =
+        vec![set("s", "m5.xlarge", 1), set("t", "g", 0), job("a", "m5.xlarge_g", &[2, 1])];
     let ending = calm(&scenario(&controllers, objects, vec![]));
     let copy = ending.server.get(&MachineSet::RESOURCE, &set_key("a-n-m5.xlarge")).unwrap();
     assert_eq!(copy["spec"]["replicas"], 2);
@@ -119,7 +134,11 @@ fn is_17_a_copy_is_of_its_job_alone() {
     let taints = &copy["spec"]["template"]["spec"]["taints"];
     assert_eq!(*taints, json!([{"key": "a", "value": "value1", "effect": "PreferNoSchedule"}]));
     assert_eq!(copy["spec"]["template"]["spec"]["providerSpec"]["value"]["ami"], "x");
-    assert_eq!(copy["metadata"]["annotations"]["base"], Value::Null, "what was the source's stays there");
+    assert_eq!(
+        copy["metadata"]["annotations"]["base"],
+        Value::Null,
+        "what was the source's stays there"
+    );
     let source = ending.server.get(&MachineSet::RESOURCE, &set_key("s")).unwrap();
     assert_eq!(source["metadata"]["generation"], 1, "the source is not touched");
     let nodes = ending.server.list(&Node::RESOURCE);
@@ -152,7 +171,8 @@ fn is_9_a_job_that_asks_for_less_gives_back_what_is_too_much() {
         })
     };
     let objects = vec![set("s", "g", 1), set("t", "g", 1), job("a", "g", &[4])];
-    let scenario = scenario(&controllers, objects, vec![change(3), change(2), change(5), change(2)]);
+    let scenario =
+        scenario(&controllers, objects, vec![change(3), change(2), change(5), change(2)]);
     let end = calm(&scenario);
     let replicas: i64 = ["s", "t"]
         .map(|it| field(&end.server, &MachineSet::RESOURCE, &set_key(it), "/spec/replicas"))
@@ -166,7 +186,7 @@ fn is_9_a_job_that_asks_for_less_gives_back_what_is_too_much() {
         json!([machines.len(), machines.iter().filter(marked).count()])
     };
     assert_eq!(count(&end.server), json!([4, 2]));
-    proven(scenario.prove_faults(0..20, count));
+    proven(scenario.prove_faults(0..SEEDS, count));
 }
 
 #[test]
@@ -178,7 +198,8 @@ fn is_25_machines_that_do_not_come_are_given_up_and_the_job_is_told() {
     let objects = vec![set("s", "g", 0), job("a", "g", &[2])];
     let mut scenario = scenario(&controllers, objects, vec![]);
     let waiting = calm(&scenario);
-    let replicas = |server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), "/spec/replicas");
+    let replicas =
+        |server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), "/spec/replicas");
     assert_eq!(replicas(&waiting.server), 2);
     assert!(waiting.held.iter().any(|it| it.reason == "Provisioning"), "{:?}", waiting.held);
 
@@ -187,12 +208,14 @@ fn is_25_machines_that_do_not_come_are_given_up_and_the_job_is_told() {
     assert_eq!(replicas(&ending.server), 0);
     let job = ending.server.get(&AppWrapper::RESOURCE, &key("a")).unwrap();
     assert_eq!(job["metadata"]["annotations"][GAVE_UP], "g=2");
-    assert!(job["metadata"]["annotations"][MESSAGE].as_str().unwrap().contains("did not come in time"));
+    assert!(
+        job["metadata"]["annotations"][MESSAGE].as_str().unwrap().contains("did not come in time")
+    );
     let told = ending.notes.iter().filter(|it| it.reason == "ProvisioningTimedOut").count();
     assert_eq!(told, 1, "told once");
     let granted = field(&ending.server, &ConfigMap::RESOURCE, &ledger(), "/data");
     assert_eq!(granted, json!({}));
-    proven(scenario.prove(0..10, shape));
+    proven(scenario.prove(0..SEEDS, shape));
 }
 
 #[test]
@@ -206,7 +229,8 @@ fn is_26_what_another_bought_before_there_was_a_ledger_is_taken_over() {
     held.1["metadata"]["finalizers"] = json!([FINALIZER]);
     let objects = || vec![bought.clone(), held.clone()];
     let kept = calm(&scenario(&controllers, objects(), vec![]));
-    let replicas = |server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), "/spec/replicas");
+    let replicas =
+        |server: &Server| field(server, &MachineSet::RESOURCE, &set_key("s"), "/spec/replicas");
     assert_eq!(replicas(&kept.server), 2, "no more, and no less though it is above the limit");
     let returned = calm(&scenario(&controllers, objects(), vec![removes("a")]));
     assert_eq!(replicas(&returned.server), 0);

@@ -19,17 +19,22 @@ fn runs(kind: PoolKind) {
     let scaling = scaling(Backend::Pools(kind), 3);
     for ends in [false, true] {
         let queue = Queue { ends };
-        let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &Cloud, &Kubelet];
+        let controllers: [&dyn gantry_reconcile::Controller; 4] =
+            [&scaling, &queue, &Cloud, &Kubelet];
         let objects = vec![polled(), foreign(), job("a", "g4dn.xlarge", &[2])];
         let ending = calm(&scenario(&controllers, objects, vec![]));
         let pools = ending.server.list(&Pool::RESOURCE);
-        let mine: Vec<_> = pools.iter().filter(|it| it["metadata"]["labels"]["a-n"] == "a-n").collect();
+        let mine: Vec<_> =
+            pools.iter().filter(|it| it["metadata"]["labels"]["a-n"] == "a-n").collect();
         let state = field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/status/state");
         if ends {
             assert_eq!((state, mine.len()), (json!("Completed"), 0));
         } else {
             assert_eq!((state, mine.len()), (json!("Running"), 1));
-            assert_eq!((&mine[0]["instanceType"], &mine[0]["replicas"]), (&json!("g4dn.xlarge"), &json!(2)));
+            assert_eq!(
+                (&mine[0]["instanceType"], &mine[0]["replicas"]),
+                (&json!("g4dn.xlarge"), &json!(2))
+            );
             let name = mine[0]["metadata"]["name"].as_str().unwrap();
             assert!(name.starts_with("a-") && name.len() <= kind.longest_name(), "{name}");
             let nodes = ending.server.list(&Node::RESOURCE);
@@ -67,7 +72,9 @@ fn is_18_nothing_is_left_of_pools_whatever_happens() {
     let scenario = scenario(&controllers, objects, vec![removes("d")]);
     let end = shape(&calm(&scenario).server);
     assert_eq!((&end["pools"], &end["granted"]), (&json!(["worker"]), &json!([])), "{end:#}");
-    proven(scenario.prove(0..20, shape));
+    proven(scenario.prove_faults(0..8, shape));
+    let few = vec![polled(), foreign(), job("a", "g", &[2]), job("b", "g", &[2])];
+    proven(super::models::scenario(&controllers, few, vec![removes("b")]).prove_crashes(0, shape));
 }
 
 #[test]
@@ -80,7 +87,8 @@ fn is_18_nothing_is_done_before_the_pools_are_known() {
     let objects = vec![over, job("b", "g", &[1])];
     let ending = calm(&scenario(&controllers, objects, vec![state("a", "Completed")]));
     assert!(ending.held.iter().all(|it| it.reason == "PoolsUnknown"), "{:?}", ending.held);
-    let finalizers = field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
+    let finalizers =
+        field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
     assert_eq!(finalizers, json!([crate::marks::FINALIZER]), "what it has is not known");
     assert!(ending.server.list(&Pool::RESOURCE).is_empty());
 }
@@ -92,7 +100,8 @@ fn a_job_that_asks_for_more_gets_a_larger_pool() {
     let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &Cloud, &Kubelet];
     let more: gantry_reconcile::harness::Action = Box::new(|server: &mut Server| {
         server.edit(&AppWrapper::RESOURCE, &key("a"), |it| {
-            it["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] = json!(3);
+            it["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] =
+                json!(3);
         });
     });
     let scenario = scenario(&controllers, vec![polled(), job("a", "g", &[1])], vec![more]);
@@ -101,5 +110,5 @@ fn a_job_that_asks_for_more_gets_a_larger_pool() {
         json!(pools.iter().map(|it| it["replicas"].clone()).collect::<Vec<_>>())
     };
     assert_eq!(size(&calm(&scenario).server), json!([3]));
-    proven(scenario.prove_faults(0..20, size));
+    proven(scenario.prove_faults(0..8, size));
 }

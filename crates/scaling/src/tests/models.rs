@@ -21,11 +21,7 @@ pub(super) const NAMESPACE: &str = "openshift-machine-api";
 
 pub(super) fn settings(backend: Backend, nodes: u32) -> Settings {
     Settings {
-        limits: Limits {
-            nodes,
-            provision: Duration::from_secs(1200),
-            cooldown: Duration::ZERO,
-        },
+        limits: Limits { nodes, provision: Duration::from_secs(1200), cooldown: Duration::ZERO },
         backend,
         ledger: ledger(),
     }
@@ -161,23 +157,23 @@ impl Controller for MachineApi {
         vec![Kind::of::<MachineSet>(), Kind::of::<Machine>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
         let sets = change.both::<MachineSet>().map(|it| it.metadata.key());
         let of = |it: &Machine| {
             Some(Key::new(&it.metadata.namespace, it.metadata.labels.get(SET_LABEL)?))
         };
         let machines = change.both::<Machine>().filter_map(of);
         let mut keys: Vec<Key> = sets.chain(machines).collect();
-        if change.is::<Node>() {
-            keys.extend(world.shelf::<MachineSet>().all().iter().map(|it| it.metadata.key()));
-        }
+        let nodes = change.both::<Node>().filter_map(|it| it.metadata.annotations.get("set"));
+        keys.extend(nodes.filter_map(|it| crate::marks::owner(it)));
         keys
     }
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let sets = world.shelf::<MachineSet>().all();
-        let bought: i64 = sets.iter().map(|it| it.replicas() - base(&it.metadata.annotations)).sum();
+        let bought: i64 =
+            sets.iter().map(|it| it.replicas() - base(&it.metadata.annotations)).sum();
         assert!(bought <= self.most, "{bought} machines were bought, more than {}", self.most);
         let machines = crate::machine_set::machines(world, key);
         let nodes = world.shelf::<Node>();
@@ -225,7 +221,7 @@ impl Controller for MachineApi {
                 });
             } else if !machine.is_running() {
                 let status = json!({"phase": "Running", "nodeRef": {"name": name}});
-                plan.write(status_of::<Machine>(&machine.metadata, status));
+                plan.write(status_of::<Machine>(&machine.metadata, &status));
             }
         }
         let count = i64::try_from(machines.len()).unwrap();
@@ -235,7 +231,7 @@ impl Controller for MachineApi {
         };
         if set.status != settled {
             let status = json!({"replicas": count, "observedGeneration": set.metadata.generation});
-            plan.write(status_of::<MachineSet>(&set.metadata, status));
+            plan.write(status_of::<MachineSet>(&set.metadata, &status));
         }
         plan
     }
@@ -312,13 +308,13 @@ impl Controller for Kubelet {
         let Some(node) = world.shelf::<Node>().get(key) else { return plan };
         if !node.is_ready() && !node.metadata.is_going() {
             let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-            plan.write(status_of::<Node>(&node.metadata, ready));
+            plan.write(status_of::<Node>(&node.metadata, &ready));
         }
         plan
     }
 }
 
-fn status_of<V: View>(meta: &gantry_reconcile::Meta, status: Value) -> Write {
+fn status_of<V: View>(meta: &gantry_reconcile::Meta, status: &Value) -> Write {
     Write::Merge {
         resource: V::RESOURCE,
         key: meta.key(),
@@ -335,6 +331,18 @@ fn delete<V: View>(meta: &gantry_reconcile::Meta) -> Write {
         fence: Fence { uid: meta.uid.clone(), revision: None },
         grace: None,
         propagation: None,
+    }
+}
+
+/// Fills in that there was no room for a job before the run began.
+pub(super) fn queued(resource: &Resource, object: &mut Value) {
+    if *resource == AppWrapper::RESOURCE && object["status"].is_null() {
+        let label = object["metadata"]["labels"]["priority"].as_str().unwrap_or("0");
+        let priority: f64 = label.parse().unwrap();
+        object["status"] = json!({
+            "state": "Pending", "systempriority": priority,
+            "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}],
+        });
     }
 }
 
@@ -378,7 +386,12 @@ pub(super) fn shape(server: &Server) -> Value {
         let mut annotations = it["metadata"]["annotations"].clone();
         // In which order they came back differs.
         annotations.as_object_mut().unwrap().remove(RETURNED);
-        json!([it["metadata"]["name"], it["spec"], it["metadata"]["labels"], annotations])
+        json!([
+            it["metadata"]["name"],
+            it["spec"]["replicas"],
+            it["metadata"]["labels"],
+            annotations
+        ])
     });
     let granted = server.get(&ConfigMap::RESOURCE, &ledger()).map(|it| {
         let entries = it["data"].as_object().into_iter().flatten();

@@ -22,26 +22,19 @@ fn prioritised(name: &str, count: i64, priority: i64) -> (gantry_reconcile::Reso
     (resource, job)
 }
 
-/// Fills in what the queue has said before the run begins.
-fn queued(resource: &gantry_reconcile::Resource, object: &mut Value) {
-    if *resource == AppWrapper::RESOURCE && object["status"].is_null() {
-        let label = object["metadata"]["labels"]["priority"].as_str().unwrap_or("0");
-        let priority: f64 = label.parse().unwrap();
-        object["status"] = json!({
-            "state": "Pending", "systempriority": priority,
-            "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}],
-        });
-    }
-}
-
 #[test]
 fn is_1_only_jobs_with_the_label_that_are_not_over_are_held() {
     let scaling = scaling(Backend::Reuse, 3);
     let controllers: [&dyn gantry_reconcile::Controller; 1] = [&scaling];
     let mut unlabelled = job("plain", "", &[1]);
     unlabelled.1["metadata"]["labels"] = json!({});
-    let objects =
-        vec![set("s", "g", 0), job("a", "g", &[1]), job("empty", "", &[1]), unlabelled, job("over", "g", &[1])];
+    let objects = vec![
+        set("s", "g", 0),
+        job("a", "g", &[1]),
+        job("empty", "", &[1]),
+        unlabelled,
+        job("over", "g", &[1]),
+    ];
     let mut scenario = scenario(&controllers, objects, vec![]);
     scenario.defaults = |resource, object| {
         if *resource == AppWrapper::RESOURCE && object["metadata"]["name"] == "over" {
@@ -94,14 +87,20 @@ fn is_7_the_limit_is_for_all_jobs_together_and_the_first_goes_first() {
     // When the first is over, those that wait are next.
     scenario.script = vec![state("high", "Completed")];
     let ending = calm(&scenario);
-    assert_eq!(replicas(&ending.server, "s"), 3, "middle and low: {:#?}", (&ending.held, shape(&ending.server)));
+    assert_eq!(
+        replicas(&ending.server, "s"),
+        3,
+        "middle and low: {:#?}",
+        (&ending.held, shape(&ending.server))
+    );
 }
 
 #[test]
 fn a_higher_limit_lets_those_go_on_that_wait() {
     let scaling = scaling(Backend::Reuse, 1);
     let controllers: [&dyn gantry_reconcile::Controller; 1] = [&scaling];
-    let mut scenario = scenario(&controllers, vec![set("s", "g", 0), prioritised("a", 2, 0)], vec![]);
+    let mut scenario =
+        scenario(&controllers, vec![set("s", "g", 0), prioritised("a", 2, 0)], vec![]);
     scenario.defaults = queued;
     assert_eq!(replicas(&calm(&scenario).server, "s"), 0);
     scaling.set_limits(Limits { nodes: 2, ..settings(Backend::Reuse, 0).limits });
@@ -119,7 +118,8 @@ fn is_24_nodes_stay_for_a_while_if_that_is_wanted() {
     objects[0].1["metadata"]["labels"]["instascale.codeflare.dev-a-n"] = json!("2");
     let mut scenario = scenario(&controllers, objects, vec![]);
     scenario.defaults = queued;
-    scenario.script = (0..200).map(|_| state("a", "Pending")).chain([state("a", "Completed")]).collect();
+    scenario.script =
+        (0..200).map(|_| state("a", "Pending")).chain([state("a", "Completed")]).collect();
     scenario.horizon = Duration::from_secs(100);
     let ending = calm(&scenario);
     assert_eq!(replicas(&ending.server, "s"), 2);
@@ -153,7 +153,8 @@ fn is_10_jobs_with_the_same_marks_wait_for_each_other() {
 fn is_6_a_ledger_that_cannot_be_read_stops_everything_and_is_told() {
     let scaling = scaling(Backend::Reuse, 9);
     let controllers: [&dyn gantry_reconcile::Controller; 1] = [&scaling];
-    let broken = json!({"metadata": {"name": "ledger", "namespace": "gantry"}, "data": {"n.x": "?"}});
+    let broken =
+        json!({"metadata": {"name": "ledger", "namespace": "gantry"}, "data": {"n.x": "?"}});
     let objects = vec![set("s", "g", 0), prioritised("a", 1, 0), (ConfigMap::RESOURCE, broken)];
     let mut scenario = scenario(&controllers, objects, vec![]);
     scenario.defaults = queued;
@@ -180,7 +181,9 @@ fn one_bad_job_leaves_the_others_alone() {
     let good = |server: &Server| {
         let mut shape = shape(server);
         let jobs = shape["jobs"].as_array_mut().unwrap();
-        jobs.retain(|it| !["refused-job", "conflicted-job", "unreadable-job"].iter().any(|bad| it[0] == *bad));
+        jobs.retain(|it| {
+            !["refused-job", "conflicted-job", "unreadable-job"].iter().any(|bad| it[0] == *bad)
+        });
         shape
     };
     proven(scenario.prove_apart(&bad, 0..10, good));

@@ -203,9 +203,13 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
     };
     if path == ROOT {
         let known = option("search").is_some_and(|it| it.contains(EXTERNAL));
-        let cluster = json!({"kind": "Cluster", "id": CLUSTER, "hypershift": {"enabled": state.hosted}});
+        let cluster =
+            json!({"kind": "Cluster", "id": CLUSTER, "hypershift": {"enabled": state.hosted}});
         let items = if known { vec![cluster] } else { vec![] };
-        return reply(200, &json!({"kind": "ClusterList", "page": 1, "size": items.len(), "total": items.len(), "items": items}));
+        return reply(
+            200,
+            &json!({"kind": "ClusterList", "page": 1, "size": items.len(), "total": items.len(), "items": items}),
+        );
     }
     let (plural, kind) =
         if state.hosted { ("node_pools", "NodePool") } else { ("machine_pools", "MachinePool") };
@@ -222,10 +226,13 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
             let (page, size) = (number("page").unwrap_or(1), number("size").unwrap_or(100));
             let items = state.pools.values().skip((page - 1) * size).take(size);
             let items: Vec<&Value> = items.collect();
-            reply(200, &json!({
-                "kind": format!("{kind}List"), "page": page, "size": items.len(),
-                "total": state.pools.len(), "items": items,
-            }))
+            reply(
+                200,
+                &json!({
+                    "kind": format!("{kind}List"), "page": page, "size": items.len(),
+                    "total": state.pools.len(), "items": items,
+                }),
+            )
         }
         (&Method::POST, true) => {
             let pool = read();
