@@ -293,6 +293,8 @@ impl<'a> Trial<'a> {
             lost()
         } else if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
             Outcome::Stale(format!("{} {} is gone or going", gone.resource, gone.key))
+        } else if let Some(there) = step.gone.iter().find(|it| self.server.stands(it)) {
+            Outcome::Stale(format!("{} {} is still there", there.resource, there.key))
         } else {
             let outcome = self.commit(write);
             if self.chance(self.faults.lost_answers) {
