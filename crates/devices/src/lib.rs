@@ -25,3 +25,4 @@ mod tests;
 
 pub use allocate::allocate;
 pub use choose::{Chosen, Offer, Packing, Placement, choose};
+pub use eligible::tolerates;
