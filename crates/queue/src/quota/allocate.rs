@@ -232,21 +232,14 @@ impl Tree {
         }
     }
 
-    /// The lowest node on which a consumer fits without moving anyone; the node it names if there
-    /// is none.
-    pub(super) fn lowest_fit(&self, holder: &Holder) -> usize {
-        let fits = |node: usize| self.nodes[node].fits(&holder.request);
-        // Whatever is above the last node that is full, so long as no hard one is passed.
-        let full = self.path(holder.home).filter(|&node| !fits(node)).last();
-        let Some(full) = full else { return holder.home };
-        let passes_hard = self
-            .path(holder.home)
-            .take_while(|&node| node != full)
-            .chain([full])
-            .any(|node| self.nodes[node].hard);
-        match self.nodes[full].parent {
-            Some(above) if !passes_hard => above,
-            Some(_) | None => holder.home,
+    /// Places a consumer where it would be if it asked now, so long as nobody has to leave the tree
+    /// for it; else on the node it names, whether or not it fits.
+    pub(super) fn resume(&mut self, holder: &Arc<Holder>, journal: &mut Journal) {
+        let (start, mut victims) = (journal.len(), Vec::new());
+        let placed = self.climb(holder, &mut victims, journal);
+        if placed.is_err() || !victims.is_empty() {
+            self.take_back(journal, start);
+            self.force(holder.home, holder, journal);
         }
     }
 }

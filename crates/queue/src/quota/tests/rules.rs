@@ -264,6 +264,46 @@ fn qu_9_resume_keeps_borrowers_where_they_can_be_moved() {
     assert_eq!(picture(&anew, "t"), "bronze: c");
 }
 
+/// Made anew, a forest lets go of the same ones as the one that lived: owners are not taken for
+/// borrowers because they came later, nor those of high priority.
+#[test]
+fn qu_9_standing_tells_owners_from_borrowers() {
+    let lines = "root: cpu=6
+        left < root: cpu=2
+        gold < left: cpu=2
+        iron < left: cpu=2
+        right < root: cpu=4";
+    let table: [(&str, &[(&str, &str, i32, i32)], &str); 3] = [
+        // why                  who, leaf, cpus, priority                              picture
+        ("who came first stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 0)], "gold: a, root: b"),
+        ("high priority stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 5)], "gold: b, root: a"),
+        (
+            "owners push borrowers up",
+            &[("a", "gold", 1, 0), ("b", "gold", 2, 0), ("c", "iron", 1, 0)],
+            "gold: a, iron: c, root: b",
+        ),
+    ];
+    for (why, there, expected) in table {
+        let mut lived = forest(&[("t", lines)]);
+        let mut standing = Vec::new();
+        for (second, (name, leaf, cpu, priority)) in (0..).zip(there) {
+            let asks = consumer(name, &format!("t={leaf}"), &format!("cpu={cpu}"), *priority);
+            lived.try_allocate(&asks).unwrap();
+            let since = jiff::Timestamp::from_second(second).unwrap();
+            standing.push(Standing { since, consumer: asks });
+        }
+        for _ in 0..2 {
+            let (anew, _) = Forest::standing(subtrees("t", lines), standing.clone());
+            assert_eq!(
+                (picture(&lived, "t").as_str(), picture(&anew, "t").as_str()),
+                (expected, expected),
+                "{why}"
+            );
+            standing.reverse();
+        }
+    }
+}
+
 #[test]
 fn qu_10_edits() {
     let before = "root: cpu=9\n mid < root: cpu=2\n own < mid: cpu=1\n default < root: cpu=0";
