@@ -273,7 +273,8 @@ fn qu_9_standing_tells_owners_from_borrowers() {
         gold < left: cpu=2
         iron < left: cpu=2
         right < root: cpu=4";
-    let table: [(&str, &[(&str, &str, i32, i32)], &str); 3] = [
+    type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
+    let table: [(&str, There<'_>, &str); 3] = [
         // why                  who, leaf, cpus, priority                              picture
         ("who came first stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 0)], "gold: a, root: b"),
         ("high priority stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 5)], "gold: b, root: a"),
