@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod definitions;
 pub mod reload;
+pub mod scaling;
 
 use std::time::Duration;
 
@@ -31,7 +32,12 @@ pub const LOST_LEADERSHIP: u8 = 4;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The controllers that can be switched by name.
-pub const CONTROLLERS: &[Controller] = controllers::SIMULATION;
+pub const CONTROLLERS: &[Controller] = &[
+    scaling::CONTROLLERS[0],
+    controllers::SIMULATION[0],
+    controllers::SIMULATION[1],
+    controllers::SIMULATION[2],
+];
 
 /// A part of the operator that is switched as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +70,7 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         name: "scaling",
         enabled: |settings| settings.instascale.enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: &[],
+        controllers: scaling::CONTROLLERS,
     },
     Subsystem {
         name: "simulation",
@@ -168,8 +174,19 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
+    let scaling = tokio::select! {
+        biased;
+        // Either may be dropped: one only reads, the other only waits.
+        () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
+        prepared = scaling::prepare(&start, &clock) => prepared?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            shell.tasks.token().cancel();
+            None
+        }
+    };
     if !shell.tasks.token().is_cancelled() {
-        controllers::start(&start, &mut shell, &standing)?;
+        controllers::start(&start, &mut shell, &standing, scaling)?;
         let Start { checked, follow, .. } = start;
         reload::start(follow, &checked, counts, &mut shell, &standing);
     }

@@ -20,6 +20,7 @@ use gantry_sim::view::{Lease, Program};
 use serde_json::{Value, json};
 
 use super::reload::Board;
+use super::scaling::Part;
 use super::{SUBSYSTEMS, Shell, Start, Subsystem};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 
@@ -41,6 +42,8 @@ pub const NODE_LEASES: &str = "kube-node-lease";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
     controllers: Arc<OnceLock<Result<Handle, String>>>,
+    /// Scaling, if it runs.
+    scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
     pub(super) configuration: Board,
 }
@@ -70,6 +73,13 @@ impl Standing {
     pub(super) fn set_rate(&self, rate: Option<Rate>) {
         if let Some(Ok(handle)) = self.controllers.get() {
             handle.set_rate(rate);
+        }
+    }
+
+    /// Lets scaling have other limits from now on.
+    pub(super) fn set_limits(&self, settings: &Operator) {
+        if let Some(scaling) = self.scaling.get() {
+            scaling.set_limits(&settings.instascale);
         }
     }
 
@@ -122,11 +132,16 @@ fn held(handle: &Handle) -> Value {
 ///
 /// # Errors
 /// A client could not be made, or two parts were wired to the same thing.
-pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
+pub(super) fn start(
+    start: &Start,
+    shell: &mut Shell,
+    standing: &Standing,
+    scaling: Option<Part>,
+) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
     let idle = without_controllers(settings);
     let members = chosen(settings);
-    if members.is_empty() {
+    if members.is_empty() && scaling.is_none() {
         let why = match idle.is_empty() {
             true => "no controllers are switched on".to_owned(),
             false => format!("this build has no controllers for {}", idle.join(", ")),
@@ -150,10 +165,12 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         None => to_cluster(start.config.clone()),
     };
     let client = client.context("could not make a client for writes")?;
-    let seats = members.into_iter().map(|member| seat(member, &client)).collect();
+    let seats = members.into_iter().map(|member| seat(member, &client));
+    let seats = seats.chain(scaling.iter().map(|part| part.seat(&client))).collect();
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
-    let options = options(start, &mut jitter)?;
+    let mut options = options(start, &mut jitter)?;
+    scaling.iter().for_each(|part| part.settle(&mut options));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
@@ -161,6 +178,10 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
+    }
+    if let Some(part) = scaling {
+        part.follow(&handle, shell);
+        let _ = standing.scaling.set(part);
     }
     let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
@@ -325,7 +346,7 @@ mod tests {
                 "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
                  instascale: {enabled: true}",
                 vec![],
-                vec!["queue", "quota", "scaling"],
+                vec!["queue", "quota"],
             ),
         ];
         for (why, text, runs, idle) in table {
