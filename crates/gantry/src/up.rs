@@ -1,6 +1,7 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
 mod arrivals;
+pub mod devices;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -175,8 +176,10 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (version, kind) = (&object["apiVersion"], &object["kind"]);
     let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let own = gantry_api::object::find(version, kind);
     let plural = match kind {
         "" => bail!("an object has no kind"),
+        _ if own.is_some() => own.map_or("", |kind| kind.plural).to_owned(),
         "NetworkPolicy" | "PriorityClass" => format!("{}s", kind.to_lowercase().replace('y', "ie")),
         kind => format!("{}s", kind.to_lowercase()),
     };
