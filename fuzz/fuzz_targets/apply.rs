@@ -21,6 +21,10 @@ fn decoded(kind: Option<&Kind>, schema: &Schema, mut object: Value) -> Option<Va
         None => {
             gantry_schema::prune(schema, &mut object);
             gantry_schema::default(schema, &mut object);
+            // As for any kind, metadata says nothing about what is empty.
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|_, value| *value != json!([]) && *value != json!({}));
+            }
             Some(object)
         }
     }

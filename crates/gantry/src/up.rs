@@ -1,7 +1,7 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
 mod arrivals;
-pub mod devices;
+pub mod accelerators;
 mod programs;
 
 use std::collections::BTreeMap;
