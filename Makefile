@@ -75,3 +75,10 @@ bench-devices: ## Measure allocators of devices side by side (ARGS='full/500x10 
 	cd testbed/allocator && go build -o "$(CARGO_TARGET_DIR)/allocator" .
 	cargo build --release --package gantry-bench --bin bench-devices
 	"$(CARGO_TARGET_DIR)/release/bench-devices" --peer "$(CARGO_TARGET_DIR)/allocator" $(ARGS)
+
+.PHONY: bench-scheduling
+bench-scheduling: ## Measure schedulers with devices on a real API server (ARGS='pods/100x10'); needs Go
+	@scripts/check-tools
+	@testbed/build
+	cargo build --release --package gantry --package gantry-bench
+	"$(CARGO_TARGET_DIR)/release/bench-scheduling" --json "$(CARGO_TARGET_DIR)/bench-scheduling.json" $(ARGS)

@@ -85,6 +85,11 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let Ok(applied) = apply(&context, live.as_ref(), &sent, force) else { continue };
         check_entries(&applied).expect("what was written can be read");
         let Some(stored) = decoded(kind, &schema, applied) else { continue };
+        // What the server refuses is never there to be applied to: a key that is null, for example,
+        // is gone after decoding, and so is what the entry was found by.
+        if kind.is_none() && !gantry_schema::validate(&schema, &stored, None).is_empty() {
+            continue;
+        }
         let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
         let again = decoded(kind, &schema, again).expect("it was decoded before");
         // Who applies nothing but empty sets owns nothing, and the next apply finds an object that

@@ -190,9 +190,8 @@ fn moment(revision: &str, matching: &str, limit: usize, watch: bool) -> Result<M
     }
     let number = query::revision(revision).map_err(|detail| {
         let fault = Invalid::value("resourceVersion", &json!(revision), &detail);
-        // Of a watch, Kubernetes calls this an internal error; it is the caller's.
         match watch {
-            true => Refusal::failure(fault.to_string()),
+            true => Refusal::bad_request(fault.to_string()),
             false => Refusal::bad_request(format!("invalid resource version: {fault}")),
         }
     })?;

@@ -32,7 +32,7 @@ impl Api {
         if let Some(text) = ask.query.get("resourceVersion").filter(|it| !it.is_empty()) {
             let revision = query::revision(text).map_err(|detail| {
                 let fault = Invalid::value("resourceVersion", &json!(text), &detail);
-                Refusal::failure(fault.to_string())
+                Refusal::bad_request(fault.to_string())
             })?;
             self.reach(revision).await?;
         }

@@ -86,22 +86,45 @@ impl Writer {
     /// # Errors
     /// What becomes of a write that depends on it: it is stale, or nobody knows.
     pub async fn find(&self, actor: &Actor, object: &Reference) -> Result<(), Answer> {
-        self.limiter.turn().await;
         let Reference { resource, key, uid, .. } = object;
-        let request = request(Method::GET, &resource.path(key), "", Vec::new());
-        let stale = || Outcome::Stale(format!("{resource} {key} is gone or going"));
-        let unanswered = |why: String| Outcome::Unanswered(why);
-        let outcome = match ask(&actor.client, &self.clock, self.limit, request).await {
-            Ok(reply) if reply.status == StatusCode::NOT_FOUND => stale(),
+        match self.look(actor, object).await? {
+            Some(found) if found.uid == uid.as_str() && found.deletion_timestamp.is_none() => {
+                Ok(())
+            }
+            Some(_) | None => {
+                Err(Outcome::Stale(format!("{resource} {key} is gone or going")).into())
+            }
+        }
+    }
+
+    /// Makes sure that an object is not there any more.
+    ///
+    /// # Errors
+    /// What becomes of a write that depends on it: it is stale, or nobody knows.
+    pub async fn miss(&self, actor: &Actor, object: &Reference) -> Result<(), Answer> {
+        let Reference { resource, key, uid, .. } = object;
+        match self.look(actor, object).await? {
+            Some(found) if found.uid == uid.as_str() => {
+                Err(Outcome::Stale(format!("{resource} {key} is still there")).into())
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What has the name of an object.
+    async fn look(&self, actor: &Actor, object: &Reference) -> Result<Option<Identity>, Answer> {
+        self.limiter.turn().await;
+        let request = request(Method::GET, &object.resource.path(&object.key), "", Vec::new());
+        let unanswered = |why: String| Err(Outcome::Unanswered(why).into());
+        match ask(&actor.client, &self.clock, self.limit, request).await {
+            Ok(reply) if reply.status == StatusCode::NOT_FOUND => Ok(None),
             Ok(reply) if reply.status.is_success() => match serde_json::from_slice(&reply.body) {
-                Ok(Named { metadata }) if metadata.is(uid) => return Ok(()),
-                Ok(_) => stale(),
+                Ok(Named { metadata }) => Ok(Some(metadata)),
                 Err(error) => unanswered(format!("cannot read the answer: {error}")),
             },
             Ok(reply) => unanswered(reply.refusal().message),
             Err(error) => unanswered(chain(&error)),
-        };
-        Err(outcome.into())
+        }
     }
 }
 
@@ -116,12 +139,6 @@ struct Named {
 struct Identity {
     uid: String,
     deletion_timestamp: Option<String>,
-}
-
-impl Identity {
-    fn is(&self, uid: &Uid) -> bool {
-        self.uid == uid.as_str() && self.deletion_timestamp.is_none()
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Whether a device is a candidate, by itself.
 
 use gantry_api::devices::{
-    AccessMode, TaintEffect, Toleration, TolerationEffect, TolerationOperator,
+    AccessMode, Taint, TaintEffect, Toleration, TolerationEffect, TolerationOperator,
 };
 
 use crate::capacity::bears;
@@ -103,23 +103,27 @@ fn published(device: &Device, ask: &Ask<'_>) -> Result<(), Reason> {
 
 /// The key of the first taint that keeps the device from being given away.
 fn untolerated<'a>(device: &'a Device, tolerations: &[Toleration]) -> Option<&'a str> {
-    device.taints.iter().find_map(|taint| {
-        let effect = match taint.effect {
-            TaintEffect::NoSchedule => TolerationEffect::NoSchedule,
-            TaintEffect::NoExecute => TolerationEffect::NoExecute,
-            TaintEffect::None => return None,
+    let kept = device.taints.iter().find(|taint| !tolerates(tolerations, taint));
+    kept.map(|taint| taint.key.as_str())
+}
+
+/// Whether one of these tolerations puts up with a taint. One that only informs needs none.
+#[must_use]
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    let effect = match taint.effect {
+        TaintEffect::NoSchedule => TolerationEffect::NoSchedule,
+        TaintEffect::NoExecute => TolerationEffect::NoExecute,
+        TaintEffect::None => return true,
+    };
+    tolerations.iter().any(|toleration| {
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let value = match toleration.operator {
+            TolerationOperator::Exists => key.is_empty() || key == taint.key,
+            TolerationOperator::Equal => {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                key == taint.key && text(&toleration.value) == text(&taint.value)
+            }
         };
-        let tolerated = tolerations.iter().any(|toleration| {
-            let key = toleration.key.as_deref().unwrap_or_default();
-            let value = match toleration.operator {
-                TolerationOperator::Exists => key.is_empty() || key == taint.key,
-                TolerationOperator::Equal => {
-                    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                    key == taint.key && text(&toleration.value) == text(&taint.value)
-                }
-            };
-            value && toleration.effect.is_none_or(|tolerated| tolerated == effect)
-        });
-        (!tolerated).then_some(taint.key.as_str())
+        value && toleration.effect.is_none_or(|tolerated| tolerated == effect)
     })
 }

@@ -30,3 +30,4 @@ pub mod top;
 
 pub use allocate::allocate;
 pub use choose::{Chosen, Offer, Packing, Placement, choose};
+pub use eligible::tolerates;

@@ -7,4 +7,5 @@ pub mod report;
 pub mod server;
 pub mod source;
 pub mod status;
+pub mod sweep;
 pub mod uninstall;

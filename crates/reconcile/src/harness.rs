@@ -10,11 +10,13 @@
 //! periods and garbage collection, but no schemas. What the real one fills in is an argument.
 //!
 //! [`Scenario::prove`] and [`Scenario::prove_apart`] are all that most controllers need, and
-//! [`prove_worlds`] where there are many worlds to begin with.
+//! [`prove_worlds`] where there are many worlds to begin with. A [`Stage`] is for tests about what happens
+//! when.
 
 mod prove;
 mod replica;
 mod server;
+mod stage;
 mod trial;
 
 use std::fmt;
@@ -30,6 +32,7 @@ use crate::write::Write;
 
 pub use prove::prove_worlds;
 pub use server::Server;
+pub use stage::Stage;
 
 /// How the name of an object begins whose writes are all refused ([`Scenario::prove_apart`]).
 pub const REFUSED: &str = "refused";

@@ -67,13 +67,17 @@ pub struct Step {
     /// What must be there and not be going. The server is asked right before the write, because what
     /// is known of one kind may be older than what is known of another.
     pub provided: Option<Reference>,
+    /// What must not be there any more. The server is asked right before the write: what a cache does
+    /// not show may be gone, or may be news that did not arrive yet. An object that is gone never
+    /// comes back under its identity, so the answer stays true.
+    pub gone: Vec<Reference>,
 }
 
 impl Step {
     /// A write about which nothing is told.
     #[must_use]
     pub fn new(write: Write) -> Self {
-        Self { write, done: Vec::new(), refused: None, provided: None }
+        Self { write, done: Vec::new(), refused: None, provided: None, gone: Vec::new() }
     }
 
     /// Tells this too when the write took.
@@ -87,6 +91,13 @@ impl Step {
     #[must_use]
     pub fn provided(mut self, object: Reference) -> Self {
         self.provided = Some(object);
+        self
+    }
+
+    /// Writes only when this is not there any more.
+    #[must_use]
+    pub fn gone(mut self, object: Reference) -> Self {
+        self.gone.push(object);
         self
     }
 

@@ -11,9 +11,11 @@ use serde_json::Value;
 use crate::object::{Key, Meta, Resource, Uid};
 use crate::write::{Outcome, Write};
 
+mod kept;
 mod refusals;
 mod shelf;
 
+use kept::Kept;
 use refusals::Refusals;
 pub use refusals::Refused;
 pub use shelf::{AnyShelf, Shelf};
@@ -62,20 +64,24 @@ impl Tag {
 /// A kind by the type of its view, for those who keep shelves of many kinds.
 #[derive(Clone)]
 pub struct Kind {
-    id: TypeId,
+    /// The type of the view, where there is one kind for it.
+    id: Option<TypeId>,
     resource: Resource,
-    make: fn() -> Arc<dyn AnyShelf>,
+    make: fn(Resource) -> Arc<dyn AnyShelf>,
 }
 
 impl Kind {
     /// The kind that `V` is a view of.
     #[must_use]
     pub fn of<V: View>() -> Self {
-        Self {
-            id: TypeId::of::<V>(),
-            resource: V::RESOURCE,
-            make: || Arc::new(Shelf::<V>::default()),
-        }
+        Self { id: Some(TypeId::of::<V>()), ..Self::at::<V>(V::RESOURCE) }
+    }
+
+    /// A kind of which only at run time is known what it is, seen through `V`: many kinds may be seen
+    /// through one view. Its shelf is found by [`World::shelf_at`].
+    #[must_use]
+    pub fn at<V: View>(resource: Resource) -> Self {
+        Self { id: None, resource, make: |resource| Arc::new(Shelf::<V>::at(resource)) }
     }
 
     /// The kind as the API addresses it.
@@ -94,9 +100,10 @@ impl fmt::Debug for Kind {
 /// Everything that was seen: a shelf for each kind.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    shelves: HashMap<TypeId, Arc<dyn AnyShelf>>,
-    by_resource: BTreeMap<Resource, TypeId>,
+    by_view: HashMap<TypeId, Arc<dyn AnyShelf>>,
+    by_resource: BTreeMap<Resource, Arc<dyn AnyShelf>>,
     refusals: Arc<Refusals>,
+    kept: Arc<Kept>,
 }
 
 impl World {
@@ -104,9 +111,11 @@ impl World {
     #[must_use]
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
         let mut world = Self::default();
-        for kind in kinds {
-            world.shelves.entry(kind.id).or_insert_with(|| (kind.make)());
-            world.by_resource.insert(kind.resource, kind.id);
+        for Kind { id, resource, make } in kinds {
+            let shelf = world.by_resource.entry(resource.clone()).or_insert_with(|| make(resource));
+            if let Some(id) = id {
+                world.by_view.insert(id, Arc::clone(shelf));
+            }
         }
         world
     }
@@ -118,21 +127,38 @@ impl World {
     /// none", and a controller would act on that.
     #[must_use]
     pub fn shelf<V: View>(&self) -> &Shelf<V> {
-        let shelf = self.shelves.get(&TypeId::of::<V>()).map(|shelf| shelf.as_any());
+        let shelf = self.by_view.get(&TypeId::of::<V>()).map(|shelf| shelf.as_any());
         shelf
             .and_then(|shelf| shelf.downcast_ref())
             .expect("a controller reads only kinds that it declared")
     }
 
+    /// The objects of a kind that is seen through `V`, if there is a shelf for it.
+    #[must_use]
+    pub fn shelf_at<V: View>(&self, resource: &Resource) -> Option<&Shelf<V>> {
+        self.find(resource)?.as_any().downcast_ref()
+    }
+
     /// The shelf of a kind by its address.
     #[must_use]
     pub fn find(&self, resource: &Resource) -> Option<&Arc<dyn AnyShelf>> {
-        self.shelves.get(self.by_resource.get(resource)?)
+        self.by_resource.get(resource)
     }
 
     /// All shelves.
     pub fn shelves(&self) -> impl Iterator<Item = &Arc<dyn AnyShelf>> {
-        self.by_resource.values().filter_map(|id| self.shelves.get(id))
+        self.by_resource.values()
+    }
+
+    /// What somebody keeps beside the objects because it follows from them and takes long to find:
+    /// sums, orders. There is one of each type in a world, and it begins empty.
+    ///
+    /// It is brought up to date where changes are told ([`Controller::wakes`](crate::Controller::wakes)),
+    /// which may happen more than once for the same change. A plan that reads it must come out as it
+    /// would have from the shelves alone.
+    #[must_use]
+    pub fn kept<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.kept.get()
     }
 
     /// Takes note of what became of a write, so that the next plan knows it before the watch says so.

@@ -8,6 +8,7 @@
 pub mod admin_roles;
 pub mod conditional_apply;
 pub mod definition;
+pub mod expiry;
 pub mod finalizers;
 pub mod inventory;
 pub mod manifest;

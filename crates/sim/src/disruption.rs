@@ -9,11 +9,11 @@ use gantry_reconcile::{
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::pod_status::{Said, say};
 use crate::view::{
     Condition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, Rounding, Share, StatefulSet,
     Truth,
 };
+use gantry_pods::said::{Said, say};
 
 /// How long a pod that was told to go may still be there.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(2);

@@ -4,9 +4,7 @@
 //! words of crate `reconcile`: each looks at views of objects ([`view`]) and answers with a plan.
 //! What a pretend container says is kept in [`logs`], and what runs in it on demand is [`shell`].
 
-mod fit;
 mod lot;
-mod requests;
 #[cfg(test)]
 mod stand;
 pub mod view;
@@ -20,7 +18,6 @@ pub mod members;
 pub mod namespaces;
 pub mod node_lifecycle;
 pub mod pod_gc;
-mod pod_status;
 pub mod programs;
 pub mod rights;
 pub mod scheduler;

@@ -12,8 +12,8 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::pod_status::{Said, say};
 use crate::view::{Lease, Node, Pod, Truth};
+use gantry_pods::said::{Said, say};
 
 pub use eviction::{TaintEviction, plan as plan_eviction};
 use taints::Disruption;

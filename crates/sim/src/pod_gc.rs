@@ -3,8 +3,8 @@
 use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::pod_status::{Said, remove_now, say};
 use crate::view::{Node, Pod};
+use gantry_pods::said::{Said, remove_now, say};
 
 /// How long a node may be missing before its pods are lost.
 const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gantry_pods::Misfit;
 use gantry_reconcile::{
     Change, Controller, Fence, Held, Key, Kind, Note, Part, Plan, Reference, Step, View, World,
     Write,
@@ -19,7 +20,6 @@ use crate::view::{Condition, Namespace, Node, Pod, PodDisruptionBudget, Truth};
 
 use board::Board;
 use preempt::{Budget, Preemption};
-use reason::Misfit;
 use want::Want;
 
 mod board;

@@ -2,7 +2,6 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
-mod budget;
 mod controller_revision;
 mod cron_job;
 mod daemon_set;
@@ -10,16 +9,20 @@ mod deployment;
 mod job;
 mod lease;
 mod namespace;
-mod node;
-mod placement;
-mod pod;
 mod program;
 mod replica_set;
 mod service;
-mod share;
 mod stateful_set;
 
-pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
+pub use gantry_pods::view::{
+    Address, Affinity, Amounts, BudgetSpec, BudgetStatus, Condition, Container, ContainerState,
+    ContainerStatus, Named, Namespace, NamespaceStatus, Node, NodeAffinity, NodeCondition,
+    NodeInfo, NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus, Phase, Pod, PodAddress,
+    PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodSpec, PodStatus, Port, Preferred,
+    ReadinessGate, Resources, RestartPolicy, Rounding, Running, Share, SpreadConstraint, Taint,
+    TaintEffect, Terminated, Toleration, Truth, Variable, Waiting, Weighted,
+};
+
 pub use controller_revision::ControllerRevision;
 pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
 pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonStrategy};
@@ -31,32 +34,14 @@ pub use job::{
     PodFailurePolicy, PodFailureRule, SuccessPolicy, SuccessRule, Uncounted,
 };
 pub use lease::{Lease, LeaseSpec};
-pub use namespace::{ConfigMap, Namespace, NamespaceStatus, ServiceAccount};
-pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
-pub use placement::{
-    Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm,
-    Preferred, SpreadConstraint, Toleration, Weighted,
-};
-pub use pod::{
-    Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodAddress, PodSpec,
-    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable,
-    Waiting,
-};
+pub use namespace::{ConfigMap, ServiceAccount};
 pub use program::{Program, ProgramState};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
 pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
-pub use share::{Rounding, Share};
 pub use stateful_set::{
     Management, Ordinals, Partition, PersistentVolumeClaim, Retention, RetentionPolicy,
     StatefulSet, StatefulSetSpec, StatefulSetStatus, UpdateKind, UpdateStrategy,
 };
-
-use std::collections::BTreeMap;
-
-use gantry_api::quantity::Quantity;
-
-/// Amounts by the name of what is counted: `cpu`, `memory`, `example.com/gpu`.
-pub type Amounts = BTreeMap<String, Quantity>;

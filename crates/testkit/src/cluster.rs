@@ -54,6 +54,8 @@ enum Controllers {
     #[default]
     None,
     Housekeeping,
+    Claims,
+    Scheduling,
     All,
 }
 
@@ -82,6 +84,21 @@ impl Plan {
         if self.controllers == Controllers::None {
             self.controllers = Controllers::Housekeeping;
         }
+        self
+    }
+
+    /// Adds the scheduler and what it needs to give devices to pods, and nothing that would find nodes
+    /// without a kubelet wanting. Neither waits for limits of its own on how often it may ask.
+    #[must_use]
+    pub fn scheduling(mut self) -> Self {
+        self.controllers = Controllers::Scheduling;
+        self
+    }
+
+    /// The same controllers, for a scheduler of somebody else.
+    #[must_use]
+    pub fn claims(mut self) -> Self {
+        self.controllers = Controllers::Claims;
         self
     }
 
@@ -180,6 +197,13 @@ impl Starting {
                 let flags = self.files.housekeeping(&self.ports);
                 self.launch("kube-controller-manager", &flags)?;
             }
+            Controllers::Claims | Controllers::Scheduling => {
+                let flags = self.files.claims(&self.ports);
+                self.launch("kube-controller-manager", &flags)?;
+                if plan.controllers == Controllers::Scheduling {
+                    self.launch("kube-scheduler", &self.files.hurried_scheduler(&self.ports))?;
+                }
+            }
             Controllers::All => {
                 let flags = self.files.controller_manager(&self.ports);
                 self.launch("kube-controller-manager", &flags)?;
@@ -197,7 +221,7 @@ impl Starting {
         }
         match plan.controllers {
             Controllers::None => {}
-            Controllers::Housekeeping => {
+            Controllers::Housekeeping | Controllers::Claims | Controllers::Scheduling => {
                 let port = self.ports.controller_manager;
                 let authority = &self.authority.own.certificate;
                 ready::housekeeping(&mut self.run, authority, port, clock, deadline).await?;

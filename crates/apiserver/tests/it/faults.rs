@@ -32,8 +32,8 @@ async fn revisions_that_are_none_are_refused_as_where_they_stand() {
         ("a list", "GET", "?resourceVersion=abc", 400, of_list.as_str()),
         ("a page", "GET", "?resourceVersion=abc&limit=1", 400, &of_list),
         ("a deletion of all", "DELETE", "?resourceVersion=abc", 400, &of_list),
-        ("a watch", "GET", "?resourceVersion=abc&watch=1", 500, fault),
-        ("an object", "GET", "/a?resourceVersion=abc", 500, fault),
+        ("a watch", "GET", "?resourceVersion=abc&watch=1", 400, fault),
+        ("an object", "GET", "/a?resourceVersion=abc", 400, fault),
     ];
     for (why, method, rest, code, message) in table {
         let (status, answer) = server.ask(method, &format!("{MAPS}{rest}"), JSON, "").await;

@@ -14,7 +14,6 @@ pub(super) const CASES: &[Case] = &[
     case!("watch-from-now", [29], from_now),
     case!("watch-from-an-old-revision", [29], from_old),
     case!("watch-from-a-future-revision", [29], from_future),
-    case!("watch-from-nonsense", [29], from_nonsense),
     case!("watch-selector-transitions", [29], transitions),
     case!("watch-field-selector-transitions", [29, 34], field_transitions),
     case!("watch-one-object", [29], one_object),
@@ -81,11 +80,6 @@ async fn from_future(talk: &mut Conversation) -> Outcome {
     talk.create(CONFIG_MAPS, &config_map("b", "x")).await?;
     let told = talk.read(watch, Until::Ended).await?.expect(200)?;
     told.tells(&[])
-}
-
-async fn from_nonsense(talk: &mut Conversation) -> Outcome {
-    let answer = talk.get(&with(CONFIG_MAPS, "watch=1&resourceVersion=abc")).await?;
-    holds("a refusal", matches!(answer.status, 400 | 500))
 }
 
 async fn transitions(talk: &mut Conversation) -> Outcome {

@@ -163,10 +163,15 @@ impl Desk {
     async fn carry_out_one(&self, step: Step) -> (Step, Answer) {
         let write = &step.write;
         let place = self.in_flight.acquire().await;
-        let provided = match &step.provided {
+        let mut provided = match &step.provided {
             Some(object) => self.writer.find(&self.seat.actor, object).await,
             None => Ok(()),
         };
+        for object in &step.gone {
+            if provided.is_ok() {
+                provided = self.writer.miss(&self.seat.actor, object).await;
+            }
+        }
         let answer = match provided {
             Ok(()) => self.writer.write(&self.seat.actor, write).await,
             Err(answer) => answer,

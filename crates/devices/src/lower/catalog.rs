@@ -61,6 +61,14 @@ impl Catalog {
         !self.classes.is_empty()
     }
 
+    /// The classes of a type that are not for administrators, by name.
+    pub fn of_type<'a>(
+        &'a self,
+        device_type: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a ClassSpec)> {
+        self.classes_of(device_type).filter(|(_, class)| !class.admin_access)
+    }
+
     /// The classes of a type, by name.
     pub(super) fn classes_of<'a>(
         &'a self,

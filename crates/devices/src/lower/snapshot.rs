@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gantry_api::devices::{
-    Attribute, DeviceAllocation, DevicePool, LedgerEntry, PodCapacityClaim, ResourceAllocation,
+    AccessMode, Attribute, DeviceAllocation, DevicePool, LedgerEntry, PodCapacityClaim,
+    ResourceAllocation,
 };
 use gantry_api::finding::Source;
 
@@ -51,6 +52,33 @@ pub struct Lost {
     pub capacity: Option<String>,
 }
 
+/// What somebody has of a pool, in the words of ledgers and claims.
+struct Taken<'a> {
+    device: Option<&'a str>,
+    count: u32,
+    mode: AccessMode,
+    parts: &'a [ResourceAllocation],
+}
+
+impl<'a> Taken<'a> {
+    fn by(entry: &'a LedgerEntry) -> Self {
+        Self {
+            device: entry.device_name.as_deref(),
+            count: entry.count.unwrap_or(1),
+            mode: entry.access_mode,
+            parts: &entry.allocations,
+        }
+    }
+}
+
+/// The same in the words of the inventory, and what of it is not published any more.
+#[derive(Default)]
+struct Held {
+    hold: Option<Hold>,
+    times: usize,
+    gone: Vec<String>,
+}
+
 impl Snapshot {
     /// Reads pools and what is in their books.
     ///
@@ -79,7 +107,7 @@ impl Snapshot {
         for (place, pool) in ordered.iter().enumerate() {
             let ledger = pool.status.as_ref().map_or(&[] as &[LedgerEntry], |s| &s.allocations);
             for entry in ledger {
-                snapshot.hold_entry(place, entry);
+                snapshot.take(place, &Taken::by(entry));
             }
         }
         snapshot
@@ -88,66 +116,84 @@ impl Snapshot {
     /// Puts what a claim's status says into the books, for claims that are in no pool's ledger.
     pub fn hold(&mut self, allocation: &DeviceAllocation) {
         let name = &allocation.device_pool_name;
-        let Some(place) = self.inventory.pools().iter().position(|pool| pool.name == *name) else {
+        let Some(place) = self.place(name) else {
             let device = allocation.device_name.clone();
             self.lost.push(Lost { pool: name.clone(), device, capacity: None });
             return;
         };
-        let mode = allocation.access_mode;
-        let mode = mode.unwrap_or(gantry_api::devices::AccessMode::ReadWriteExclusive);
-        match &allocation.device_name {
-            Some(device) => self.hold_device(place, device, mode, &allocation.allocations),
-            None => self.hold_count(place, allocation.device_count.unwrap_or(1)),
+        let mode = allocation.access_mode.unwrap_or(AccessMode::ReadWriteExclusive);
+        let device = allocation.device_name.as_deref();
+        let count = allocation.device_count.unwrap_or(1);
+        self.take(place, &Taken { device, count, mode, parts: &allocation.allocations });
+    }
+
+    /// Takes an entry out of the books of a pool, as if it were not written there. What is not in
+    /// them is not missed.
+    pub fn release(&mut self, pool: &str, entry: &LedgerEntry) {
+        let Some(place) = self.place(pool) else { return };
+        let Held { hold, times, .. } = self.held(place, &Taken::by(entry));
+        for hold in hold.iter().cycle().take(times) {
+            // Who was never put in, for want of the device, cannot be taken out.
+            let _ = self.inventory.release(hold);
         }
     }
 
-    fn hold_entry(&mut self, place: usize, entry: &LedgerEntry) {
-        match &entry.device_name {
-            Some(device) => {
-                self.hold_device(place, device, entry.access_mode, &entry.allocations);
-            }
-            None => self.hold_count(place, entry.count.unwrap_or(1)),
+    /// Puts an entry into the books of a pool.
+    pub fn enter(&mut self, pool: &str, entry: &LedgerEntry) {
+        if let Some(place) = self.place(pool) {
+            self.take(place, &Taken::by(entry));
         }
     }
 
-    fn hold_count(&mut self, place: usize, count: u32) {
-        let mode = gantry_api::devices::AccessMode::ReadWriteExclusive;
-        let hold = Hold { pool: place, device: None, mode, admin: false, parts: Vec::new() };
-        for _ in 0..count {
-            if self.inventory.hold(&hold).is_err() {
-                self.lose(place, None, None);
-                return;
-            }
-        }
+    fn place(&self, pool: &str) -> Option<usize> {
+        self.inventory.pools().iter().position(|known| known.name == pool)
     }
 
-    fn hold_device(
-        &mut self,
-        place: usize,
-        name: &str,
-        mode: gantry_api::devices::AccessMode,
-        allocations: &[ResourceAllocation],
-    ) {
-        let found = match self.inventory.pools().get(place).map(|pool| &pool.stock) {
-            Some(Stock::Listed(devices)) => devices.iter().position(|device| device.name == name),
-            Some(Stock::Counted(_)) | None => None,
-        };
-        let Some(at) = found else { return self.lose(place, Some(name), None) };
-        let mut parts = Vec::new();
-        let mut gone = Vec::new();
-        for allocation in allocations {
-            match self.entry(place, at, allocation) {
-                Some(entry) => parts.push(Part { entry, amount: allocation.allocation.nanos() }),
-                None => gone.push(allocation.name.clone()),
-            }
-        }
-        let hold = Hold { pool: place, device: Some(at), mode, admin: false, parts };
-        if self.inventory.hold(&hold).is_err() {
-            self.lose(place, Some(name), None);
+    fn take(&mut self, place: usize, taken: &Taken<'_>) {
+        let Held { hold, times, gone } = self.held(place, taken);
+        let all = hold.iter().cycle().take(times);
+        let held = hold.is_some() && all.map(|hold| self.inventory.hold(hold)).all(|it| it.is_ok());
+        if !held {
+            self.lose(place, taken.device, None);
         }
         for capacity in gone {
-            self.lose(place, Some(name), Some(capacity));
+            self.lose(place, taken.device, Some(capacity));
         }
+    }
+
+    /// What is held: one device, or a number of them that nobody tells apart.
+    fn held(&self, place: usize, taken: &Taken<'_>) -> Held {
+        let stock = self.inventory.pools().get(place).map(|pool| &pool.stock);
+        let mut held = Held::default();
+        match (stock, taken.device) {
+            (Some(Stock::Listed(devices)), Some(name)) => {
+                let Some(at) = devices.iter().position(|device| device.name == name) else {
+                    return held;
+                };
+                let mut parts = Vec::new();
+                for part in taken.parts {
+                    match self.entry(place, at, part) {
+                        Some(entry) => {
+                            parts.push(Part { entry, amount: part.allocation.nanos() });
+                        }
+                        None => held.gone.push(part.name.clone()),
+                    }
+                }
+                let (device, mode) = (Some(at), taken.mode);
+                held.hold = Some(Hold { pool: place, device, mode, admin: false, parts });
+                held.times = 1;
+            }
+            (Some(Stock::Counted(counted)), None) => {
+                let mode = AccessMode::ReadWriteExclusive;
+                let parts = Vec::new();
+                held.hold = Some(Hold { pool: place, device: None, mode, admin: false, parts });
+                // More than all of them is as much as any number beyond.
+                let times = taken.count.min(counted.count.saturating_add(1));
+                held.times = times.try_into().unwrap_or(usize::MAX);
+            }
+            (Some(Stock::Listed(_)), None) | (Some(Stock::Counted(_)), Some(_)) | (None, _) => {}
+        }
+        held
     }
 
     /// The entry of a device that an allocation was taken from.

@@ -3,18 +3,21 @@
 use clap::Subcommand;
 use gantry_process::clock::Clock;
 
-use super::install::Contents;
+use super::install::{Contents, finish};
 use super::reach::Reach;
 use super::{End, Form, render};
 use crate::output::Output;
+use crate::sharing::report::Report;
 use crate::sharing::server::Server;
 use crate::sharing::status::look;
+use crate::sharing::sweep::sweep;
 
 /// Show what installations in one cluster share.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry share status
-  gantry share status --group fma.llm-d.ai -o json")]
+  gantry share status --group fma.llm-d.ai -o json
+  gantry share sweep --dry-run")]
 pub(super) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -23,6 +26,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Status(Box<Status>),
+    Sweep(Sweep),
 }
 
 /// Show who uses what: versions, writers, namespaces, what an install would change and why not.
@@ -54,9 +58,56 @@ struct Status {
     reach: Reach,
 }
 
+/// Delete namespaces of test runs whose last day is over.
+///
+/// A test run labels its namespace `fma-e2e.llm-d.ai/sweep: "true"` and writes its last day, as
+/// `YYYY-MM-DD` in UTC, into the annotation `fma-e2e.llm-d.ai/expires-at`. Namespaces without the label
+/// are never touched. Run it once a day; pods in a namespace that goes are freed of finalizers whose
+/// controllers go with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry share sweep --dry-run
+  gantry share sweep -o json
+
+Exit codes:
+  0  done
+  1  the command line is wrong, or the server refused or did not answer
+  2  a right is missing
+  3  a namespace has the label and no day that can be read; it stays, and the others are swept")]
+struct Sweep {
+    /// Change nothing: the server only says what it would do.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print what became of each namespace in this form.
+    #[arg(short, long, value_name = "FORM")]
+    output: Option<Form>,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let Command::Status(arguments) = &arguments.command;
-    let Status { contents, namespace, output: form, reach } = &**arguments;
+    match &arguments.command {
+        Command::Status(arguments) => status(arguments, output),
+        Command::Sweep(arguments) => sweep_up(arguments, output),
+    }
+}
+
+fn sweep_up(arguments: &Sweep, output: &mut Output) -> anyhow::Result<End> {
+    let Sweep { dry_run, output: form, reach } = arguments;
+    let clock = Clock::system();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let objects = runtime.block_on(async {
+        let client = reach.reach().await?.client;
+        let today = clock.now().to_zoned(jiff::tz::TimeZone::UTC).date();
+        anyhow::Ok(sweep(&Server::new(client, clock, *dry_run), today).await?)
+    })?;
+    finish(&Report { dry_run: *dry_run, objects, stays: Vec::new() }, *form, output)
+}
+
+fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<End> {
+    let Status { contents, namespace, output: form, reach } = arguments;
     let source = contents.source()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let status = runtime.block_on(async {

@@ -2,51 +2,17 @@
 
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::{Embedded, Plan};
-use gantry_testkit::http::{Client, Protocol};
+use gantry_testkit::http::Target;
 
 use serde_json::{Value, json};
 
-use crate::shared_policies::{
-    Place, as_34, as_35, as_36, as_37, as_38, as_39, as_43, cs_31, g_26, g_26_direct,
-};
-
-async fn server(clock: &Clock) -> (Embedded, Client) {
+async fn server(clock: &Clock) -> (Embedded, Target) {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(clock).await.unwrap();
-    let client = Client::new(server.target(), Protocol::Http1, clock.clone()).unwrap();
-    (server, client)
+    let target = server.target().clone();
+    (server, target)
 }
 
-macro_rules! scenarios {
-    ($($name:ident => $run:path),+ $(,)?) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $name() {
-            let clock = Clock::system();
-            let (_server, client) = server(&clock).await;
-            $run(&Place::new(&client, &clock, "dual").await).await;
-        }
-    )+};
-}
-
-scenarios! {
-    as_34_the_requester_of_a_launcher_stays => as_34,
-    as_35_the_dual_label_stays => as_35,
-    as_36_the_dual_label_is_not_deleted => as_36,
-    as_37_a_bound_requester_keeps_its_config => as_37,
-    as_38_routing_metadata_stays => as_38,
-    as_39_all_else_is_free => as_39,
-    cs_31_controllers_are_known_by_their_suffix => cs_31,
-    g_26_bookkeeping_is_neither_forged_nor_changed => g_26,
-    g_26_a_bound_direct_requester_keeps_its_patch => g_26_direct,
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn as_43_controllers_of_two_releases_may_write() {
-    let clock = Clock::system();
-    let (_server, client) = server(&clock).await;
-    let one = Place::new(&client, &clock, "one").await;
-    let two = Place::new(&client, &clock, "two").await;
-    as_43([&one, &two]).await;
-}
+crate::shared_policies::scenarios!(server);
 
 /// The four files and their objects, in the order of their names.
 fn published() -> Vec<(String, String, Value)> {

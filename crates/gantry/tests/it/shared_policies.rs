@@ -24,16 +24,49 @@ fn config() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config"))
 }
 
+/// A test of each scenario. Each has a server of its own, from a function that gives it and the way to it.
+macro_rules! scenarios {
+    ($start:path) => {
+        $crate::shared_policies::scenarios! {
+            $start;
+            as_34_the_requester_of_a_launcher_stays => as_34,
+            as_35_the_dual_label_stays => as_35,
+            as_36_the_dual_label_is_not_deleted => as_36,
+            as_37_a_bound_requester_keeps_its_config => as_37,
+            as_38_routing_metadata_stays => as_38,
+            as_39_all_else_is_free => as_39,
+            cs_31_controllers_are_known_by_their_suffix => cs_31,
+            g_26_bookkeeping_is_neither_forged_nor_changed => g_26,
+            g_26_a_bound_direct_requester_keeps_its_patch => g_26_direct,
+            as_43_controllers_of_two_releases_may_write => as_43,
+        }
+    };
+    ($start:path; $($name:ident => $run:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            let clock = gantry_process::clock::Clock::system();
+            let (_server, target) = $start(&clock).await;
+            let http1 = gantry_testkit::http::Protocol::Http1;
+            let client = gantry_testkit::http::Client::new(&target, http1, clock.clone()).unwrap();
+            let place = $crate::shared_policies::Place::new(&client, &clock, "one").await;
+            $crate::shared_policies::$run(&place).await;
+        }
+    )+};
+}
+
+pub(crate) use scenarios;
+
 /// A server with the policies in effect and a namespace to try them in.
 pub(crate) struct Place<'a> {
     client: &'a Client,
+    clock: Clock,
     namespace: String,
 }
 
 impl<'a> Place<'a> {
     /// Applies the policies and waits until they are in effect: on a real server that takes a while.
     pub(crate) async fn new(client: &'a Client, clock: &Clock, namespace: &str) -> Self {
-        let place = Self { client, namespace: namespace.to_owned() };
+        let place = Self { client, clock: clock.clone(), namespace: namespace.to_owned() };
         let object = json!({ "metadata": { "name": namespace } });
         place.made(Request::post("/api/v1/namespaces", &object)).await;
         let account = json!({ "metadata": { "name": "default" } });
@@ -224,8 +257,9 @@ pub(crate) async fn as_39(place: &Place<'_>) {
 }
 
 /// The controllers of two releases in two namespaces may write what is protected, users may not.
-pub(crate) async fn as_43(places: [&Place<'_>; 2]) {
-    for (place, release) in places.into_iter().zip(["one", "two"]) {
+pub(crate) async fn as_43(one: &Place<'_>) {
+    let two = Place::new(one.client, &one.clock, "two").await;
+    for (place, release) in [one, &two].into_iter().zip(["one", "two"]) {
         let labels = json!({ "launcher-config-name": "lc", "dual": "req" });
         place.pod("as-43", labels, json!({ "requester": "uid req" })).await;
         let change = json!({

@@ -21,6 +21,43 @@ const KINDS: [(&str, &str); 3] = [
 const CONFIGS: &str = "inferenceserverconfigs.fma.llm-d.ai";
 const DEFINITION: ObjectKind = ObjectKind::CustomResourceDefinition;
 
+/// A test of each scenario. Each has a server of its own, from a function that gives it and the way to it.
+macro_rules! scenarios {
+    ($start:path) => {
+        $crate::shared_sharing::scenarios! {
+            $start;
+            as_40_and_cs_19_definitions_are_applied_if_absent_or_lacking_the_version => as_40,
+            as_41_cs_27_and_cs_28_missing_definitions_end_the_operator => as_41,
+            as_42_cs_39_and_cs_40_policies_are_applied_whatever_is_there => as_42,
+            as_44_what_is_shared_goes_when_nobody_needs_it => as_44,
+            as_45_cs_11_cs_24_cs_29_and_cs_43_the_published_roles_suffice => as_45,
+            cs_1_two_versions_are_installed_at_the_same_time => cs_1,
+            cs_6_anybody_can_ask_who_uses_what => cs_6,
+            cs_7_to_cs_9_reading_nodes_is_given_and_taken => cs_7_to_cs_9,
+            cs_13_no_version_is_lost_unasked => cs_13,
+            cs_14_a_version_under_review_can_be_changed => cs_14,
+            cs_20_ten_processes_at_once_lose_nothing => cs_20,
+            cs_21_what_this_build_brings_is_installed_once => cs_21,
+            cs_25_and_cs_45_the_files_remove_what_they_brought => cs_25_and_cs_45,
+            a_definition_with_versions_of_others_stays => foreign_versions_keep_a_definition,
+            pods_of_controllers_that_are_gone_are_freed => stuck_pods_are_freed,
+            namespaces_of_test_runs_go_after_their_last_day => expired_namespaces_are_swept,
+        }
+    };
+    ($start:path; $($name:ident => $run:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            let clock = gantry_process::clock::Clock::system();
+            let (_server, target) = $start(&clock).await;
+            let site = $crate::shared_sharing::Site::new(&target, &clock);
+            $crate::shared_sharing::$run(&site).await;
+            site.clean().await;
+        }
+    )+};
+}
+
+pub(crate) use scenarios;
+
 /// A server with many who share it.
 pub(crate) struct Site {
     target: Target,
@@ -756,6 +793,55 @@ pub(crate) async fn stuck_pods_are_freed(site: &Site) {
     assert_eq!(finalizers("alive").await, both);
     site.gantry(&person, &words, &["--force"]).ended(0);
     assert_eq!(finalizers("alive").await, json!(["x.test/other"]));
+}
+
+/// Namespaces of test runs go when their day is over, with what nobody would let go; no others do.
+pub(crate) async fn expired_namespaces_are_swept(site: &Site) {
+    let runs = [
+        ("run-over", "true", "2020-02-29"),
+        ("run-going-on", "true", "2999-01-01"),
+        ("run-misspelt", "true", "29.2.2020"),
+        ("run-of-nobody", "false", "2020-02-29"),
+    ];
+    for (name, sweep, day) in runs {
+        let metadata = json!({
+            "name": name, "labels": {"fma-e2e.llm-d.ai/sweep": sweep},
+            "annotations": {"fma-e2e.llm-d.ai/expires-at": day},
+        });
+        site.made("/api/v1/namespaces", &json!({"metadata": metadata})).await;
+    }
+    account(site, "run-over").await;
+    let pod = json!({
+        "metadata": {"name": "p", "finalizers": ["dual-pods.llm-d.ai/provider"]},
+        "spec": {"containers": [{"name": "c", "image": "registry.test/c:1"}]},
+    });
+    site.made("/api/v1/namespaces/run-over/pods", &pod).await;
+    let going = async |name: &str| {
+        let found = site.get(ObjectKind::Namespace, name).await;
+        found.is_none_or(|it| !it["metadata"]["deletionTimestamp"].is_null())
+    };
+    let admin = site.administrator();
+    let words = ["share", "sweep", "-o", "json"];
+    let report = site.gantry(&admin, &words, &["--dry-run"]).ended(3);
+    assert_eq!(outcome(&report, "run-over")["outcome"], "deleted");
+    assert!(!going("run-over").await, "a dry run changes nothing");
+    // What was misspelt keeps none of the others.
+    let report = site.gantry(&admin, &words, &[]).ended(3);
+    assert_eq!(outcome(&report, "run-over")["outcome"], "deleted");
+    assert_eq!(outcome(&report, "run-going-on")["outcome"], "skipped");
+    assert_eq!(outcome(&report, "run-misspelt")["outcome"], "refused");
+    assert_eq!(outcomes(&report).len(), 3, "{report:#}");
+    assert!(going("run-over").await);
+    for name in ["run-going-on", "run-misspelt", "run-of-nobody"] {
+        assert!(!going(name).await, "{name}");
+    }
+    let path = "/api/v1/namespaces/run-over/pods/p";
+    site.until("the pod is free", async || {
+        let found = site.send(Request::get(path)).await;
+        found.status == 404 || found.json().unwrap()["metadata"]["finalizers"].is_null()
+    })
+    .await;
+    site.gantry(&admin, &words, &[]).ended(3);
 }
 
 /// A real server refuses pods before their account is there, and without controllers nobody makes it.

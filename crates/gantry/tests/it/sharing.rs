@@ -4,42 +4,19 @@ use std::collections::BTreeSet;
 
 use gantry_process::clock::Clock;
 use gantry_sharing::inventory::{Name, ObjectKind, Wins, inventory};
-use gantry_testkit::embedded::Plan;
+use gantry_testkit::embedded::{Embedded, Plan};
+use gantry_testkit::http::Target;
 
-use crate::shared_sharing::{self as shared, Site};
 use crate::{Run, gantry};
 
-macro_rules! scenarios {
-    ($($name:ident => $run:ident),+ $(,)?) => {$(
-        #[tokio::test(flavor = "multi_thread")]
-        async fn $name() {
-            let clock = Clock::system();
-            let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
-            let server = plan.start(&clock).await.unwrap();
-            let site = Site::new(server.target(), &clock);
-            shared::$run(&site).await;
-            site.clean().await;
-        }
-    )+};
+async fn server(clock: &Clock) -> (Embedded, Target) {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let server = plan.start(clock).await.unwrap();
+    let target = server.target().clone();
+    (server, target)
 }
 
-scenarios! {
-    as_40_and_cs_19_definitions_are_applied_if_absent_or_lacking_the_version => as_40,
-    as_41_cs_27_and_cs_28_missing_definitions_end_the_operator => as_41,
-    as_42_cs_39_and_cs_40_policies_are_applied_whatever_is_there => as_42,
-    as_44_what_is_shared_goes_when_nobody_needs_it => as_44,
-    as_45_cs_11_and_cs_29_the_published_roles_suffice => as_45,
-    cs_1_two_versions_are_installed_at_the_same_time => cs_1,
-    cs_6_anybody_can_ask_who_uses_what => cs_6,
-    cs_7_to_cs_9_reading_nodes_is_given_and_taken => cs_7_to_cs_9,
-    cs_13_no_version_is_lost_unasked => cs_13,
-    cs_14_a_version_under_review_can_be_changed => cs_14,
-    cs_20_ten_processes_at_once_lose_nothing => cs_20,
-    cs_21_what_this_build_brings_is_installed_once => cs_21,
-    cs_25_and_cs_45_the_files_remove_what_they_brought => cs_25_and_cs_45,
-    a_definition_with_versions_of_others_stays => foreign_versions_keep_a_definition,
-    pods_of_controllers_that_are_gone_are_freed => stuck_pods_are_freed,
-}
+crate::shared_sharing::scenarios!(server);
 
 /// Everything that is installed anywhere is in the inventory, and nothing else.
 #[test]

@@ -91,6 +91,18 @@ impl Server {
         found.is_some_and(|it| text(it, "uid") == object.uid.as_str() && !is_going(it))
     }
 
+    /// Whether an object is there, going or not.
+    pub(super) fn stands(&self, object: &Reference) -> bool {
+        let found = self.get(&object.resource, &object.key);
+        found.is_some_and(|it| text(it, "uid") == object.uid.as_str())
+    }
+
+    /// Every state that objects of a kind ever had, in order, and whether it was the last one of its
+    /// object: for what must hold at every moment and not in the end alone.
+    pub fn history(&self, resource: &Resource) -> impl Iterator<Item = (&str, bool)> + use<'_> {
+        self.news(resource).iter().map(|it| (it.text.as_ref(), it.end))
+    }
+
     /// All objects of a kind.
     #[must_use]
     pub fn list(&self, resource: &Resource) -> Vec<&Value> {

@@ -67,8 +67,9 @@ pub(super) fn run(
             break;
         }
     }
+    let horizon = SignedDuration::try_from(scenario.horizon).unwrap_or_default();
     trial.faults = Faults { crash: conditions.faults.crash, ..Faults::none() };
-    trial.settle()?;
+    trial.settle(horizon)?;
     let (moves, deaths) = (trial.moves, std::mem::take(&mut trial.deaths));
     // Whoever forgets everything must find nothing to do.
     trial.faults = Faults::none();
@@ -76,7 +77,7 @@ pub(super) fn run(
     for place in 0..trial.replicas.len() {
         trial.replicas[place] = Replica::start(scenario.controllers, &trial.server);
     }
-    trial.settle()?;
+    trial.settle(horizon)?;
     let restless = trial.written.take().unwrap_or_default();
     let held = trial.replicas.iter().flat_map(Replica::held).collect();
     let trace = trial.trace();
@@ -84,11 +85,11 @@ pub(super) fn run(
     Ok(Run { ending: Ending { server, moves, restless, held, notes }, trace, deaths })
 }
 
-struct Trial<'a> {
+pub(super) struct Trial<'a> {
     scenario: &'a Scenario<'a>,
     controllers: &'a [&'a dyn Controller],
-    server: Server,
-    replicas: Vec<Replica>,
+    pub(super) server: Server,
+    pub(super) replicas: Vec<Replica>,
     /// What processes that died had sent.
     ghosts: Vec<Write>,
     /// Which of the users' actions are left.
@@ -102,9 +103,15 @@ struct Trial<'a> {
     left: Left,
     lines: VecDeque<String>,
     /// What was told.
-    notes: Vec<Note>,
+    pub(super) notes: Vec<Note>,
     /// What is written, when somebody wants to know.
     written: Option<Vec<Write>>,
+}
+
+impl std::fmt::Debug for Trial<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Trial").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 /// The server's state, the time, and how much there is of the rest.
@@ -123,7 +130,7 @@ enum Move {
 }
 
 impl<'a> Trial<'a> {
-    fn new(scenario: &'a Scenario<'a>, conditions: Conditions<'_>) -> Self {
+    pub(super) fn new(scenario: &'a Scenario<'a>, conditions: Conditions<'_>) -> Self {
         let Conditions { seed, faults, replicas, bad } = conditions;
         let now = Timestamp::from_second(BEGIN).unwrap_or_default();
         let mut server = Server::new(scenario.defaults, now);
@@ -286,6 +293,8 @@ impl<'a> Trial<'a> {
             lost()
         } else if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
             Outcome::Stale(format!("{} {} is gone or going", gone.resource, gone.key))
+        } else if let Some(there) = step.gone.iter().find(|it| self.server.stands(it)) {
+            Outcome::Stale(format!("{} {} is still there", there.resource, there.key))
         } else {
             let outcome = self.commit(write);
             if self.chance(self.faults.lost_answers) {
@@ -324,6 +333,13 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// All processes die and start anew.
+    pub(super) fn restart(&mut self) {
+        for place in 0..self.replicas.len() {
+            self.crash(place, |_| false);
+        }
+    }
+
     fn relist(&mut self, place: usize) {
         let kinds = self.replicas[place].kinds();
         if kinds.is_empty() {
@@ -336,7 +352,7 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn pass(&mut self, time: SignedDuration) {
+    pub(super) fn pass(&mut self, time: SignedDuration) {
         let now = self.server.now();
         let now = now.checked_add(time).unwrap_or(now);
         self.server.set_time(now);
@@ -345,9 +361,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Goes on without faults until nothing is left to do for as long as the scenario says.
-    fn settle(&mut self) -> Result<(), Box<Failure>> {
-        let horizon = SignedDuration::try_from(self.scenario.horizon).unwrap_or_default();
+    /// Goes on without faults until nothing is left to do for as long as that.
+    pub(super) fn settle(&mut self, horizon: SignedDuration) -> Result<(), Box<Failure>> {
         let end = self.server.now().checked_add(horizon).unwrap_or(Timestamp::MAX);
         let begin = self.moves;
         loop {

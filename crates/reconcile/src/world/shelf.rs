@@ -15,7 +15,10 @@ use crate::write::{Outcome, Write};
 
 /// One kind's objects by key.
 #[derive(Debug)]
-pub struct Shelf<V>(RwLock<State<V>>);
+pub struct Shelf<V> {
+    resource: Resource,
+    state: RwLock<State<V>>,
+}
 
 #[derive(Debug)]
 struct State<V> {
@@ -32,20 +35,32 @@ struct State<V> {
     unreadable: BTreeMap<Key, String>,
 }
 
-impl<V> Default for Shelf<V> {
+impl<V> Default for State<V> {
     fn default() -> Self {
-        Self(RwLock::new(State {
+        Self {
             objects: BTreeMap::new(),
             tags: HashMap::new(),
             removed: BTreeSet::new(),
             seen: Revision::default(),
             filled: false,
             unreadable: BTreeMap::new(),
-        }))
+        }
+    }
+}
+
+impl<V: View> Default for Shelf<V> {
+    fn default() -> Self {
+        Self::at(V::RESOURCE)
     }
 }
 
 impl<V: View> Shelf<V> {
+    /// An empty shelf for a kind that is seen through `V`.
+    #[must_use]
+    pub fn at(resource: Resource) -> Self {
+        Self { resource, state: RwLock::default() }
+    }
+
     /// One object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<V>> {
@@ -103,26 +118,26 @@ impl<V: View> Shelf<V> {
     /// Puts an object in its place, whatever is there: for facts that come from no server.
     pub fn set(&self, object: V) -> Change {
         let key = object.meta().key();
-        self.write().place(key, Some(Arc::new(object)))
+        self.write().place(&self.resource, key, Some(Arc::new(object)))
     }
 
     /// Takes an object away: for facts that come from no server.
     pub fn unset(&self, key: &Key) -> Option<Change> {
-        self.write().remove(key)
+        self.write().remove(&self.resource, key)
     }
 
     // A panic while a lock is held can only come from a view's own code; the maps are whole then.
     fn read(&self) -> RwLockReadGuard<'_, State<V>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State<V>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<V: View> State<V> {
-    fn put(&mut self, object: Arc<V>) -> Option<Change> {
+    fn put(&mut self, resource: &Resource, object: Arc<V>) -> Option<Change> {
         let meta = object.meta();
         let key = meta.key();
         if self.removed.contains(&meta.uid) {
@@ -133,15 +148,15 @@ impl<V: View> State<V> {
         if old.is_some_and(newer) {
             return None;
         }
-        Some(self.place(key, Some(object)))
+        Some(self.place(resource, key, Some(object)))
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Change> {
-        self.objects.contains_key(key).then(|| self.place(key.clone(), None))
+    fn remove(&mut self, resource: &Resource, key: &Key) -> Option<Change> {
+        self.objects.contains_key(key).then(|| self.place(resource, key.clone(), None))
     }
 
     /// Replaces what is at a key, and files it.
-    fn place(&mut self, key: Key, after: Option<Arc<V>>) -> Change {
+    fn place(&mut self, resource: &Resource, key: Key, after: Option<Arc<V>>) -> Change {
         self.unreadable.remove(&key);
         let before = self.objects.remove(&key);
         for tag in before.iter().flat_map(|old| old.tags()) {
@@ -159,7 +174,7 @@ impl<V: View> State<V> {
             self.objects.insert(key.clone(), Arc::clone(object));
         }
         Change {
-            resource: V::RESOURCE,
+            resource: resource.clone(),
             key,
             before: before.map(|it| it as Arc<dyn Any + Send + Sync>),
             after: after.map(|it| it as Arc<dyn Any + Send + Sync>),
@@ -207,7 +222,7 @@ pub trait AnyShelf: fmt::Debug + Send + Sync {
 
 impl<V: View> AnyShelf for Shelf<V> {
     fn resource(&self) -> Resource {
-        V::RESOURCE
+        self.resource.clone()
     }
 
     fn count(&self) -> usize {
@@ -223,12 +238,12 @@ impl<V: View> AnyShelf for Shelf<V> {
             Ok(view) => {
                 let mut state = self.write();
                 state.seen = state.seen.max(view.meta().resource_version);
-                Ok(state.put(Arc::new(view)))
+                Ok(state.put(&self.resource, Arc::new(view)))
             }
             Err(source) => {
-                let mut unreadable = Unreadable::new(V::RESOURCE, object, source);
+                let mut unreadable = Unreadable::new(self.resource.clone(), object, source);
                 let mut state = self.write();
-                unreadable.change = state.remove(&unreadable.key).map(Box::new);
+                unreadable.change = state.remove(&self.resource, &unreadable.key).map(Box::new);
                 state.unreadable.insert(unreadable.key.clone(), unreadable.why());
                 Err(unreadable)
             }
@@ -238,7 +253,7 @@ impl<V: View> AnyShelf for Shelf<V> {
     fn saw_end(&self, object: &str) -> Result<Option<Change>, Unreadable> {
         let ended = serde_json::from_str::<Bare>(object);
         let Bare { metadata } =
-            ended.map_err(|source| Unreadable::new(V::RESOURCE, object, source))?;
+            ended.map_err(|source| Unreadable::new(self.resource.clone(), object, source))?;
         let mut state = self.write();
         state.seen = state.seen.max(metadata.resource_version);
         state.removed.remove(&metadata.uid);
@@ -246,7 +261,7 @@ impl<V: View> AnyShelf for Shelf<V> {
         state.unreadable.remove(&key);
         // Another object may have taken the name already.
         let same = state.objects.get(&key).is_some_and(|it| it.meta().uid == metadata.uid);
-        Ok(if same { state.remove(&key) } else { None })
+        Ok(if same { state.remove(&self.resource, &key) } else { None })
     }
 
     fn saw_up_to(&self, revision: Revision) {
@@ -266,7 +281,9 @@ impl<V: View> AnyShelf for Shelf<V> {
                 Ok(view) => {
                     views.insert(view.meta().key(), Arc::new(view));
                 }
-                Err(source) => unreadable.push(Unreadable::new(V::RESOURCE, object, source)),
+                Err(source) => {
+                    unreadable.push(Unreadable::new(self.resource.clone(), object, source));
+                }
             }
         }
         let mut state = self.write();
@@ -274,9 +291,10 @@ impl<V: View> AnyShelf for Shelf<V> {
         let known = state.objects.iter().filter(|(_, object)| older(object));
         let ended = known.map(|(key, _)| key).filter(|key| !views.contains_key(*key));
         let ended: Vec<Key> = ended.cloned().collect();
-        let mut changes: Vec<Change> = ended.iter().filter_map(|key| state.remove(key)).collect();
+        let mut changes: Vec<Change> =
+            ended.iter().filter_map(|key| state.remove(&self.resource, key)).collect();
         state.removed.retain(|uid| views.values().any(|it| it.meta().uid == *uid));
-        changes.extend(views.into_values().filter_map(|view| state.put(view)));
+        changes.extend(views.into_values().filter_map(|view| state.put(&self.resource, view)));
         // What our own writes have shown since can be read.
         let hidden = unreadable.iter().filter(|it| !state.objects.contains_key(&it.key));
         state.unreadable = hidden.map(|it| (it.key.clone(), it.why())).collect();
@@ -294,7 +312,7 @@ impl<V: View> AnyShelf for Shelf<V> {
                 let view = V::deserialize(object).ok()?;
                 let mut state = self.write();
                 let news = view.meta().resource_version > state.seen;
-                if news { state.put(Arc::new(view)) } else { None }
+                if news { state.put(&self.resource, Arc::new(view)) } else { None }
             }
             Outcome::Done(None) if matches!(write, Write::Delete { .. }) => {
                 self.forget(&key, write)
@@ -302,7 +320,7 @@ impl<V: View> AnyShelf for Shelf<V> {
             Outcome::Done(None) => {
                 let mut state = self.write();
                 let next = state.objects.get(&key)?.after(write)?;
-                Some(state.place(key, Some(Arc::new(next))))
+                Some(state.place(&self.resource, key, Some(Arc::new(next))))
             }
             Outcome::Absent => self.forget(&key, write),
             Outcome::Stale(_) | Outcome::Refused(_) | Outcome::Unanswered(_) => None,
@@ -312,7 +330,8 @@ impl<V: View> AnyShelf for Shelf<V> {
     fn unreadable(&self) -> Vec<Held> {
         let state = self.read();
         let all = state.unreadable.iter();
-        all.map(|(key, why)| Held::unreadable(V::RESOURCE, key.clone(), why.clone())).collect()
+        all.map(|(key, why)| Held::unreadable(self.resource.clone(), key.clone(), why.clone()))
+            .collect()
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -322,7 +341,7 @@ impl<V: View> AnyShelf for Shelf<V> {
     fn as_change(&self, key: &Key) -> Option<Change> {
         let object = self.get(key)?;
         Some(Change {
-            resource: V::RESOURCE,
+            resource: self.resource.clone(),
             key: key.clone(),
             before: None,
             after: Some(object as Arc<dyn Any + Send + Sync>),
@@ -354,7 +373,7 @@ impl<V: View> Shelf<V> {
             return None;
         }
         state.removed.insert(old);
-        state.remove(key)
+        state.remove(&self.resource, key)
     }
 }
 

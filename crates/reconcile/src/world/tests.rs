@@ -236,3 +236,45 @@ fn objects_are_found_by_owner_and_namespace() {
     shelf(&world).saw(&thing("a", 1, 3).to_string()).unwrap();
     assert!(things.owned_by(&Uid::new("x-1")).is_empty());
 }
+
+/// A view that many kinds are seen through.
+#[derive(Debug, serde::Deserialize)]
+struct Anything {
+    metadata: Meta,
+}
+
+impl View for Anything {
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "anythings", "Anything");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+#[test]
+fn many_kinds_may_be_seen_through_one_view() {
+    let (one, two) = (
+        Resource::namespaced("", "v1", "ones", "One"),
+        Resource::namespaced("x", "v1", "twos", "Two"),
+    );
+    let world = World::new([Kind::at::<Anything>(one.clone()), Kind::at::<Anything>(two.clone())]);
+    let text =
+        r#"{"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "3"}}"#;
+    let change = world.find(&two).unwrap().saw(text).unwrap().unwrap();
+    assert_eq!(change.resource, two, "a change says which of them it is");
+    assert!(change.is::<Anything>());
+    let count = |resource| world.shelf_at::<Anything>(resource).unwrap().len();
+    assert_eq!((count(&one), count(&two)), (0, 1));
+    assert!(world.shelf_at::<Anything>(&Anything::RESOURCE).is_none());
+}
+
+#[test]
+fn what_is_kept_with_a_world_is_one_for_all_its_clones() {
+    #[derive(Default)]
+    struct Sum(std::sync::Mutex<u32>);
+    let world = World::default();
+    let clone = world.clone();
+    *world.kept::<Sum>().0.lock().unwrap() += 5;
+    assert_eq!(*clone.kept::<Sum>().0.lock().unwrap(), 5);
+    assert_eq!(*World::default().kept::<Sum>().0.lock().unwrap(), 0);
+}

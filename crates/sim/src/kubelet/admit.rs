@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::fit;
-use crate::requests::Requests;
+use gantry_pods::{Requests, fit};
+
 use crate::view::{Node, Pod, TaintEffect};
 
 /// Why a node does not take a pod on, as its status says it.

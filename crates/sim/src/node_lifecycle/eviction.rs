@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gantry_pods::fit::tolerates;
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Note, Part, Plan, Reference, Step, View, World, Write,
 };
@@ -9,9 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{MOST, taints};
-use crate::fit::tolerates;
-use crate::pod_status::{Said, say};
 use crate::view::{Node, Pod, Taint, TaintEffect};
+use gantry_pods::said::{Said, say};
 
 /// Takes pods away from nodes whose taints they do not put up with, or no longer.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,77 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use gantry_pods::Site;
 use gantry_reconcile::Selector;
 
 use crate::lot;
-use crate::requests::Requests;
 use crate::view::{Namespace, Node, Pod, PodAffinityTerm};
-
-/// A node, and what is taken of it.
-#[derive(Debug)]
-pub(super) struct Site<'a> {
-    pub(super) node: &'a Node,
-    pub(super) room: Requests,
-    pub(super) used: Requests,
-    /// Processor and memory as they are counted when nodes are compared.
-    pub(super) compared: (i64, i64),
-    pub(super) pods: i64,
-    pub(super) most_pods: i64,
-    pub(super) ports: BTreeMap<HostPort<'a>, i64>,
-    /// A number that stands for the node when nodes are alike.
-    pub(super) lot: u64,
-}
-
-impl<'a> Site<'a> {
-    fn new(node: &'a Node) -> Self {
-        let most = node.status.allocatable.get("pods");
-        Self {
-            node,
-            room: Requests::available(&node.status.allocatable),
-            used: Requests::default(),
-            compared: (0, 0),
-            pods: 0,
-            most_pods: most.map_or(0, |it| it.value_rounded_up()),
-            ports: BTreeMap::new(),
-            lot: lot::draw(&[&node.metadata.name]),
-        }
-    }
-
-    /// The value of one of the node's labels.
-    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
-        self.node.metadata.labels.get(key).map(String::as_str)
-    }
-}
-
-/// A port of a node that a pod takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct HostPort<'a> {
-    port: i32,
-    protocol: &'a str,
-    address: &'a str,
-}
-
-/// All addresses of a node.
-const ANY: &str = "0.0.0.0";
-
-impl<'a> HostPort<'a> {
-    /// The ports of its node that a pod takes.
-    pub(super) fn of(pod: &'a Pod) -> impl Iterator<Item = Self> {
-        let sidecars = pod.spec.init_containers.iter().filter(|it| it.restart_policy.is_some());
-        let ports = pod.spec.containers.iter().chain(sidecars).flat_map(|it| &it.ports);
-        ports.filter(|it| it.host_port > 0).map(|it| Self {
-            port: it.host_port,
-            protocol: if it.protocol.is_empty() { "TCP" } else { &it.protocol },
-            address: if it.host_ip.is_empty() { ANY } else { &it.host_ip },
-        })
-    }
-
-    /// Whether two pods cannot have both.
-    pub(super) fn conflicts(self, other: HostPort<'_>) -> bool {
-        let same = (self.port, self.protocol) == (other.port, other.protocol);
-        same && (self.address == other.address || self.address == ANY || other.address == ANY)
-    }
-}
 
 /// A wish about other pods, and in whose namespace it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +66,8 @@ type Labels<'a> = HashMap<&'a str, &'a BTreeMap<String, String>>;
 #[derive(Debug)]
 pub(super) struct Board<'a> {
     pub(super) sites: Vec<Site<'a>>,
+    /// A number for each node that stands for it when nodes are alike.
+    pub(super) lots: Vec<u64>,
     by_name: HashMap<&'a str, usize>,
     placed: Vec<Vec<&'a Pod>>,
     /// What incoming pods ask for, as far as they have asked.
@@ -156,11 +92,13 @@ impl<'a> Board<'a> {
         let sites: Vec<Site<'a>> = nodes.iter().map(|it| Site::new(it)).collect();
         let names = sites.iter().map(|it| it.node.metadata.name.as_str());
         let by_name = names.enumerate().map(|(at, name)| (name, at)).collect();
+        let lots = sites.iter().map(|it| lot::draw(&[&it.node.metadata.name])).collect();
         let placed = vec![Vec::new(); sites.len()];
         let labels = namespaces.iter().map(|it| (it.metadata.name.as_str(), &it.metadata.labels));
         let (asked, standing, namespaces) = (Vec::new(), Vec::new(), labels.collect());
         let mut board = Self {
             sites,
+            lots,
             by_name,
             placed,
             asked,
@@ -202,17 +140,10 @@ impl<'a> Board<'a> {
 
     fn account(&mut self, pod: &'a Pod, at: usize, sign: i64) {
         let site = &mut self.sites[at];
-        let (requests, (cpu, memory)) = Requests::both(pod);
         if sign > 0 {
-            site.used.add(&requests);
+            site.put(pod);
         } else {
-            site.used.take(&requests);
-        }
-        site.compared.0 = site.compared.0.saturating_add(sign.saturating_mul(cpu));
-        site.compared.1 = site.compared.1.saturating_add(sign.saturating_mul(memory));
-        site.pods += sign;
-        for port in HostPort::of(pod) {
-            *site.ports.entry(port).or_default() += sign;
+            site.lift(pod);
         }
         for wish in standing(pod) {
             let known = self.standing.iter().position(|it| it.counted == wish);

@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use gantry_pods::{Misfit, Reason};
 use gantry_reconcile::Selector;
 use jiff::Timestamp;
 
 use crate::view::{Pod, PodDisruptionBudget};
 
 use super::board::Board;
-use super::reason::{Misfit, Reason, message};
+use super::reason::message;
 use super::want::Want;
 
 /// How many pods of a description may be pushed out.

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::fit;
+use gantry_pods::{Site, fit};
+
 use crate::lot;
 use crate::view::{Pod, SpreadConstraint, TaintEffect};
 
-use super::board::{Board, Counted, Site, Term, Topology};
+use super::board::{Board, Counted, Term, Topology};
 use super::want::{Want, is_place, spread_among};
 
 /// The best a node can be by one measure.
@@ -23,11 +24,11 @@ pub(super) fn best<'a>(board: &mut Board<'a>, want: &Want<'a>, fit: &[usize]) ->
     if let [only] = fit {
         return Some(*only);
     }
-    let taints = taints(board, want.pod, fit);
-    let liked_nodes = liked_nodes(board, want.pod, fit);
-    let liked_pods = liked_pods(board, want.pod, fit);
-    let spread = spread(board, want.pod, fit);
-    let drawn = lot::draw(&[want.pod.metadata.uid.as_str()]);
+    let taints = taints(board, want.need.pod, fit);
+    let liked_nodes = liked_nodes(board, want.need.pod, fit);
+    let liked_pods = liked_pods(board, want.need.pod, fit);
+    let spread = spread(board, want.need.pod, fit);
+    let drawn = lot::draw(&[want.need.pod.metadata.uid.as_str()]);
     let score = |(index, at): (usize, &usize)| {
         let site = &board.sites[*at];
         let score = 3 * taints[index]
@@ -36,7 +37,7 @@ pub(super) fn best<'a>(board: &mut Board<'a>, want: &Want<'a>, fit: &[usize]) ->
             + 2 * spread[index]
             + emptiness(site, want)
             + balance(site, want);
-        (score, lot::mix(drawn ^ site.lot), *at)
+        (score, lot::mix(drawn ^ board.lots[*at]), *at)
     };
     fit.iter().enumerate().map(score).max().map(|(_, _, at)| at)
 }
@@ -48,8 +49,8 @@ fn emptiness(site: &Site<'_>, want: &Want<'_>) -> i64 {
         (room > 0).then(|| i64::try_from(i128::from(left) * 100 / i128::from(room)).unwrap_or(0))
     };
     let parts = [
-        left(site.compared.0, want.compared.0, site.room.cpu),
-        left(site.compared.1, want.compared.1, site.room.memory),
+        left(site.compared.0, want.need.compared.0, site.room.cpu),
+        left(site.compared.1, want.need.compared.1, site.room.memory),
     ];
     let known = parts.iter().flatten();
     let count = i64::try_from(known.clone().count()).unwrap_or(1);
@@ -63,14 +64,14 @@ fn emptiness(site: &Site<'_>, want: &Want<'_>) -> i64 {
     reason = "fractions of amounts, and a score between 0 and 100"
 )]
 fn balance(site: &Site<'_>, want: &Want<'_>) -> i64 {
-    if want.requests.cpu == 0 && want.requests.memory == 0 {
+    if want.need.requests.cpu == 0 && want.need.requests.memory == 0 {
         return 0;
     }
     let fraction = |used: i64, wanted: i64, room: i64| {
         (room > 0).then(|| (used.saturating_add(wanted) as f64 / room as f64).min(1.0))
     };
-    let cpu = fraction(site.used.cpu, want.requests.cpu, site.room.cpu);
-    let memory = fraction(site.used.memory, want.requests.memory, site.room.memory);
+    let cpu = fraction(site.used.cpu, want.need.requests.cpu, site.room.cpu);
+    let memory = fraction(site.used.memory, want.need.requests.memory, site.room.memory);
     let apart = match (cpu, memory) {
         (Some(cpu), Some(memory)) => ((cpu - memory) / 2.0).abs(),
         (None, _) | (_, None) => 0.0,

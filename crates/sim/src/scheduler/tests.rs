@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
+use gantry_pods::Requests;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::requests::Requests;
 use crate::stand::Stand;
 
 mod preempt;

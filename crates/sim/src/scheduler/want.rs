@@ -2,24 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use gantry_reconcile::labels::{Operator, Requirement};
+use gantry_pods::{Misfit, Need, Reason, Site, fit};
 
-use crate::fit;
-use crate::requests::Requests;
-use crate::view::{Pod, SpreadConstraint, Taint, TaintEffect, Toleration};
+use crate::view::{Pod, SpreadConstraint};
 
-use super::board::{Board, Counted, HostPort, Site, Term};
-use super::reason::{Misfit, Reason};
+use super::board::{Board, Counted, Term};
 
 /// What one pod wants, against the pods that are placed now.
 #[derive(Debug)]
 pub(super) struct Want<'a> {
-    pub(super) pod: &'a Pod,
-    pub(super) requests: Requests,
-    pub(super) compared: (i64, i64),
-    /// The only nodes it may be on, when it names them.
-    named: Option<BTreeSet<&'a str>>,
-    ports: Vec<HostPort<'a>>,
+    pub(super) need: Need<'a>,
     near: Vec<Near<'a>>,
     /// Whether nobody is there yet that it wants to be near, and it would do itself.
     first_of_its_kind: bool,
@@ -85,56 +77,12 @@ impl<'a> Want<'a> {
         let hard: Vec<&'a SpreadConstraint> =
             pod.spec.topology_spread_constraints.iter().filter(hard).collect();
         let spread = hard.iter().map(|it| Spread::new(board, pod, it, &hard)).collect();
-        let (requests, compared) = Requests::both(pod);
-        Self {
-            pod,
-            requests,
-            compared,
-            named: named(pod),
-            ports: HostPort::of(pod).collect(),
-            near,
-            first_of_its_kind,
-            far,
-            unwelcome,
-            spread,
-        }
+        Self { need: Need::new(pod), near, first_of_its_kind, far, unwelcome, spread }
     }
 
     /// Why a node will not do, by the first rule it breaks.
     pub(super) fn misfit(&self, site: &Site<'a>) -> Option<Misfit> {
-        let (spec, node) = (&self.pod.spec, site.node);
-        let named = self.named.as_ref();
-        if named.is_some_and(|it| !it.contains(node.metadata.name.as_str())) {
-            return Some(Misfit::lasting(Reason::NotNamed));
-        }
-        if node.spec.unschedulable && !puts_up_with_cordons(&spec.tolerations) {
-            return Some(Misfit::lasting(Reason::Unschedulable));
-        }
-        if keeps_away(&node.spec.taints, &spec.tolerations) {
-            return Some(Misfit::lasting(Reason::Taints));
-        }
-        if !fit::wants_node(&spec.node_selector, &spec.affinity, node) {
-            return Some(Misfit::lasting(Reason::NodeAffinity));
-        }
-        let taken = |port: &HostPort<'a>| {
-            site.ports.iter().any(|(other, count)| *count > 0 && port.conflicts(*other))
-        };
-        if self.ports.iter().any(taken) {
-            return Some(Misfit::passing(Reason::Ports));
-        }
-        self.lacks(site).or_else(|| self.misplaced(site))
-    }
-
-    fn lacks(&self, site: &Site<'a>) -> Option<Misfit> {
-        let full = site.pods + 1 > site.most_pods;
-        let lacking = self.requests.lacking(&site.used, &site.room);
-        if !full && lacking.is_empty() {
-            return None;
-        }
-        let lasting = lacking.iter().any(|it| it.wanted > it.room);
-        let names = lacking.iter().map(|it| Reason::Lacking(it.name.to_owned()));
-        let reasons = full.then_some(Reason::TooManyPods).into_iter().chain(names).collect();
-        Some(Misfit { reasons, lasting })
+        self.need.misfit(site).or_else(|| self.misplaced(site))
     }
 
     fn misplaced(&self, site: &Site<'a>) -> Option<Misfit> {
@@ -164,36 +112,10 @@ impl<'a> Want<'a> {
     }
 }
 
-/// The only nodes a pod may be on, when every way to fulfil its wishes names some.
-fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
-    let mut all = BTreeSet::new();
-    for term in &pod.spec.affinity.node_affinity.required.as_ref()?.node_selector_terms {
-        let by_name = |it: &&Requirement| it.key == "metadata.name" && it.operator == Operator::In;
-        let field = term.match_fields.iter().find(by_name)?;
-        all.extend(field.values.iter().map(String::as_str));
-    }
-    Some(all)
-}
-
 /// Where of the values of a label pods are.
 fn places<'a>(board: &Board<'a>, key: &'a str, counts: &[i64]) -> Places<'a> {
     let there = board.sites.iter().zip(counts).filter(|(_, count)| **count > 0);
     Places { key, values: there.filter_map(|(site, _)| site.label(key)).collect() }
-}
-
-/// Whether a taint keeps a pod from being given to a node.
-pub(super) fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
-    let effects = [TaintEffect::NoSchedule, TaintEffect::NoExecute];
-    fit::untolerated(taints, &effects, tolerations).is_some()
-}
-
-fn puts_up_with_cordons(tolerations: &[Toleration]) -> bool {
-    let cordon = Taint {
-        key: "node.kubernetes.io/unschedulable".to_owned(),
-        effect: TaintEffect::NoSchedule,
-        ..Taint::default()
-    };
-    fit::tolerates(tolerations, &cordon)
 }
 
 /// The pods a spread constraint of `pod` counts; `None` for none at all.
@@ -211,7 +133,7 @@ pub(super) fn is_place(pod: &Pod, by: &SpreadConstraint, site: &Site<'_>) -> boo
     let wanted = by.node_affinity_policy == "Ignore"
         || fit::wants_node(&pod.spec.node_selector, &pod.spec.affinity, site.node);
     let open = by.node_taints_policy != "Honor"
-        || !keeps_away(&site.node.spec.taints, &pod.spec.tolerations);
+        || !fit::keeps_away(&site.node.spec.taints, &pod.spec.tolerations);
     wanted && open
 }
 

@@ -1,44 +1,9 @@
-//! Namespaces, and what each of them has from the start.
+//! What each namespace has from the start.
 
 use std::collections::BTreeMap;
 
 use gantry_reconcile::{Meta, Resource, View};
 use serde::Deserialize;
-
-/// A namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Namespace {
-    /// Metadata.
-    pub metadata: Meta,
-    /// What is.
-    pub status: NamespaceStatus,
-}
-
-impl View for Namespace {
-    const RESOURCE: Resource =
-        Resource::namespaced("", "v1", "namespaces", "Namespace").cluster_wide();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-impl Namespace {
-    /// Whether new objects may be made in it.
-    #[must_use]
-    pub fn is_active(&self) -> bool {
-        self.status.phase == "Active" && !self.metadata.is_going()
-    }
-}
-
-/// What is true of a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct NamespaceStatus {
-    /// `Active` or `Terminating`.
-    pub phase: String,
-}
 
 /// An account that pods act as.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

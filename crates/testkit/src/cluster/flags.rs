@@ -11,6 +11,9 @@ use crate::run::Run;
 /// Addresses of services; the first is that of the server itself, and in its certificate.
 const SERVICES: &str = "10.96.0.0/16";
 
+/// Limits that are never reached.
+const HURRY: [&str; 2] = ["--kube-api-qps=5000", "--kube-api-burst=10000"];
+
 /// Where the certificate of a server that is not ours is written.
 const ROOT: &str = "root-ca.crt";
 
@@ -184,6 +187,23 @@ impl Files {
         let mut flags = self.controller_manager(ports);
         let these = ["namespace-controller", "garbage-collector-controller"];
         flags.push(format!("--controllers={}", these.join(",")));
+        flags
+    }
+
+    /// Housekeeping, and claims of devices made from templates, as quickly as the server answers.
+    pub(super) fn claims(&self, ports: &Ports) -> Vec<String> {
+        let mut flags = self.controller_manager(ports);
+        let these =
+            ["namespace-controller", "garbage-collector-controller", "resourceclaim-controller"];
+        flags.push(format!("--controllers={}", these.join(",")));
+        flags.extend(HURRY.map(str::to_owned));
+        flags
+    }
+
+    /// A scheduler that asks as often as it likes, as in Kubernetes' own measurements.
+    pub(super) fn hurried_scheduler(&self, ports: &Ports) -> Vec<String> {
+        let mut flags = self.scheduler(ports);
+        flags.extend(HURRY.map(str::to_owned));
         flags
     }
 

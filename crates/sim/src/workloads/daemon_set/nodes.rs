@@ -1,11 +1,11 @@
 //! Which nodes should have a pod of a daemon set, and what is missing there or too much.
 
+use gantry_pods::fit;
 use gantry_reconcile::{Change, Key, Note, Plan, World};
 use jiff::SignedDuration;
 use std::sync::Arc;
 
 use super::{ByNode, HASH_LABEL, Moves, Seen, pods};
-use crate::fit;
 use crate::view::{DaemonSet, Node, Phase, Pod, PodSpec, Rounding, Share, TaintEffect, UpdateKind};
 
 /// How old a pod that failed must be to be replaced. Without that, a node that refuses a pod would

@@ -7,16 +7,22 @@ use serde_json::{Value, json};
 use crate::view::{Condition, Pod, Truth};
 
 /// A condition to be said of a pod.
-pub(crate) struct Said {
-    pub(crate) kind: &'static str,
-    pub(crate) status: Truth,
-    pub(crate) reason: String,
-    pub(crate) message: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// What.
+    pub kind: &'static str,
+    /// Whether.
+    pub status: Truth,
+    /// Why, in one word.
+    pub reason: String,
+    /// Why, in a sentence.
+    pub message: String,
 }
 
 impl Said {
     /// That a pod is to go for the sake of something else.
-    pub(crate) fn to_go(reason: &str, message: &str) -> Self {
+    #[must_use]
+    pub fn to_go(reason: &str, message: &str) -> Self {
         Self {
             kind: "DisruptionTarget",
             status: Truth::True,
@@ -26,7 +32,8 @@ impl Said {
     }
 
     /// Whether it is said already.
-    pub(crate) fn is_true_of(&self, pod: &Pod) -> bool {
+    #[must_use]
+    pub fn is_true_of(&self, pod: &Pod) -> bool {
         pod.condition(self.kind).is_some_and(|it| {
             it.status == self.status && it.reason == self.reason && it.message == self.message
         })
@@ -34,7 +41,8 @@ impl Said {
 }
 
 /// Says something of a pod, and perhaps that it is in a phase.
-pub(crate) fn say(pod: &Pod, said: Option<&Said>, phase: Option<&str>, now: Timestamp) -> Write {
+#[must_use]
+pub fn say(pod: &Pod, said: Option<&Said>, phase: Option<&str>, now: Timestamp) -> Write {
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let mut status = json!({});
     if let Some(phase) = phase {
@@ -67,7 +75,8 @@ pub(crate) fn say(pod: &Pod, said: Option<&Said>, phase: Option<&str>, now: Time
 }
 
 /// Takes a pod away at once, whatever its node says; nothing when that was asked before.
-pub(crate) fn remove_now(pod: &Pod) -> Option<Write> {
+#[must_use]
+pub fn remove_now(pod: &Pod) -> Option<Write> {
     let asked = pod.metadata.is_going() && pod.metadata.deletion_grace_period_seconds == Some(0);
     (!asked).then(|| Write::Delete {
         resource: Pod::RESOURCE,

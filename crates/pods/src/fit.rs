@@ -1,7 +1,7 @@
 //! Whether a pod may be on a node: taints and wishes about nodes.
 //!
-//! The scheduler and the controller of daemon sets must agree on this, or pods are made that nobody
-//! places.
+//! Schedulers, nodes and the controller of daemon sets must agree on this, or pods are made that
+//! nobody places.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use gantry_reconcile::labels::{Operator, Requirement};
 use crate::view::{Affinity, Node, NodeSelector, NodeSelectorTerm, Taint, TaintEffect, Toleration};
 
 /// Whether one of these tolerations puts up with a taint.
-pub(crate) fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+#[must_use]
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
     tolerations.iter().any(|it| {
         let effect = it.effect.is_empty() || it.effect == taint.effect.as_str();
         let key = it.key.is_empty() || it.key == taint.key;
@@ -25,7 +26,8 @@ pub(crate) fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
 }
 
 /// The first taint of one of these effects that none of the tolerations puts up with.
-pub(crate) fn untolerated<'a>(
+#[must_use]
+pub fn untolerated<'a>(
     taints: &'a [Taint],
     effects: &[TaintEffect],
     tolerations: &[Toleration],
@@ -33,23 +35,29 @@ pub(crate) fn untolerated<'a>(
     taints.iter().find(|it| effects.contains(&it.effect) && !tolerates(tolerations, it))
 }
 
+/// Whether a taint keeps a pod from being given to a node.
+#[must_use]
+pub fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+    let effects = [TaintEffect::NoSchedule, TaintEffect::NoExecute];
+    untolerated(taints, &effects, tolerations).is_some()
+}
+
 /// Whether a node has the labels a pod selects and is one of those its affinity requires.
-pub(crate) fn wants_node(
-    labels: &BTreeMap<String, String>,
-    affinity: &Affinity,
-    node: &Node,
-) -> bool {
+#[must_use]
+pub fn wants_node(labels: &BTreeMap<String, String>, affinity: &Affinity, node: &Node) -> bool {
     labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
         && affinity.node_affinity.required.as_ref().is_none_or(|it| matches_node(it, node))
 }
 
 /// Whether one of the selector's terms is true of a node.
-pub(crate) fn matches_node(selector: &NodeSelector, node: &Node) -> bool {
+#[must_use]
+pub fn matches_node(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| matches_term(term, node))
 }
 
 /// Whether all of a term is true of a node. A term without requirements is true of none.
-pub(crate) fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
+#[must_use]
+pub fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let asks = !term.match_expressions.is_empty() || !term.match_fields.is_empty();
     asks && term.match_expressions.iter().all(|it| it.holds(&node.metadata.labels))
         && term.match_fields.iter().all(|it| matches_field(it, node))

@@ -9,22 +9,22 @@ use crate::view::{Amounts, Container, Pod, RestartPolicy};
 
 /// Amounts in the units nodes are filled by: thousandths of a processor, bytes, pieces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Requests {
+pub struct Requests {
     /// Thousandths of a processor.
-    pub(crate) cpu: i64,
+    pub cpu: i64,
     /// Bytes of memory.
-    pub(crate) memory: i64,
+    pub memory: i64,
     /// Bytes of disk.
-    pub(crate) storage: i64,
+    pub storage: i64,
     /// Everything else by name.
-    pub(crate) others: BTreeMap<String, i64>,
+    pub others: BTreeMap<String, i64>,
 }
 
 /// What is wanted of a processor by who does not say: it is counted when nodes are compared, so that
 /// pods that say nothing spread as well.
-pub(crate) const UNSAID_CPU: i64 = 100;
+const UNSAID_CPU: i64 = 100;
 /// What is wanted of memory by who does not say, in bytes.
-pub(crate) const UNSAID_MEMORY: i64 = 200 << 20;
+const UNSAID_MEMORY: i64 = 200 << 20;
 
 /// Nano-units in a unit.
 const NANOS: i128 = 1_000_000_000;
@@ -36,12 +36,14 @@ type Sum<'a> = BTreeMap<&'a str, i128>;
 
 impl Requests {
     /// What a pod asks for.
-    pub(crate) fn of(pod: &Pod) -> Self {
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
         Self::from(pod, Unsaid::Nothing)
     }
 
     /// What a pod asks for; and processor and memory as they are counted when nodes are compared.
-    pub(crate) fn both(pod: &Pod) -> (Self, (i64, i64)) {
+    #[must_use]
+    pub fn both(pod: &Pod) -> (Self, (i64, i64)) {
         let spec = &pod.spec;
         let all = [&spec.resources.requests, &spec.overhead];
         if !spec.init_containers.is_empty() || all.iter().any(|it| !it.is_empty()) {
@@ -81,7 +83,8 @@ impl Requests {
     }
 
     /// What a node has to give.
-    pub(crate) fn available(amounts: &Amounts) -> Self {
+    #[must_use]
+    pub fn available(amounts: &Amounts) -> Self {
         Self::whole(&amounts.iter().map(|(name, it)| (name.as_str(), it.nanos())).collect())
     }
 
@@ -132,7 +135,7 @@ impl Requests {
     }
 
     /// Counts `other` in.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.cpu = self.cpu.saturating_add(other.cpu);
         self.memory = self.memory.saturating_add(other.memory);
         self.storage = self.storage.saturating_add(other.storage);
@@ -143,7 +146,7 @@ impl Requests {
     }
 
     /// Counts `other` out.
-    pub(crate) fn take(&mut self, other: &Self) {
+    pub fn take(&mut self, other: &Self) {
         self.cpu = self.cpu.saturating_sub(other.cpu);
         self.memory = self.memory.saturating_sub(other.memory);
         self.storage = self.storage.saturating_sub(other.storage);
@@ -154,7 +157,8 @@ impl Requests {
     }
 
     /// What of this does not fit beside `used` into `room`, in the order it is told.
-    pub(crate) fn lacking<'a>(&'a self, used: &'a Self, room: &'a Self) -> Vec<Lack<'a>> {
+    #[must_use]
+    pub fn lacking<'a>(&'a self, used: &'a Self, room: &'a Self) -> Vec<Lack<'a>> {
         let named = [
             ("cpu", self.cpu, used.cpu, room.cpu),
             ("memory", self.memory, used.memory, room.memory),
@@ -173,15 +177,15 @@ impl Requests {
 
 /// Something of which too little is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lack<'a> {
+pub struct Lack<'a> {
     /// What.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// How much is wanted.
-    pub(crate) wanted: i64,
+    pub wanted: i64,
     /// How much others have.
-    pub(crate) used: i64,
+    pub used: i64,
     /// How much there is in all.
-    pub(crate) room: i64,
+    pub room: i64,
 }
 
 /// What is taken for a request that is not made.

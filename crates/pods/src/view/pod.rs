@@ -33,7 +33,9 @@ impl View for Pod {
             Some(owner) => Tag::owner(&owner.uid),
             None => Self::without_owner(&self.metadata.namespace),
         };
-        vec![owner, Self::on_node(&self.spec.node_name)]
+        let job = self.metadata.labels.get(Self::APP_WRAPPER);
+        let job = job.map(|name| Self::of_app_wrapper(&self.metadata.namespace, name));
+        [owner, Self::on_node(&self.spec.node_name)].into_iter().chain(job).collect()
     }
 
     /// A pod that was given to a node is there, whatever the watch still shows: the next decision
@@ -55,6 +57,15 @@ impl View for Pod {
 }
 
 impl Pod {
+    /// The label that says which AppWrapper a pod belongs to.
+    pub const APP_WRAPPER: &str = "appwrapper.mcad.ibm.com";
+
+    /// What the pods of an AppWrapper are filed under.
+    #[must_use]
+    pub fn of_app_wrapper(namespace: &str, name: &str) -> Tag {
+        Tag { index: "appwrapper", value: format!("{namespace}/{name}") }
+    }
+
     /// What the pods on a node are filed under; those on none are under the empty name.
     #[must_use]
     pub fn on_node(node: &str) -> Tag {

@@ -1,0 +1,206 @@
+//! The same cluster in the words of either scheduler.
+
+use serde_json::{Value, json};
+
+/// Whose scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Side {
+    /// kube-scheduler with dynamic resource allocation.
+    Kubernetes,
+    /// `gantry operator`.
+    Gantry,
+}
+
+const DRIVER: &str = "test-driver.cdi.k8s.io";
+const CLASS: &str = "test-class";
+const IMAGE: &str = "registry.k8s.io/pause:3.10.1";
+/// Attributes of devices are qualified in Kubernetes.
+const ROOT: &str = "dra.example.com/root";
+
+/// The settings of our scheduler: no limit on requests, as for the other.
+pub(crate) const OPERATOR: &str = "\
+clientConnection: {qps: -1}
+metrics: {bindAddress: \"0\"}
+health: {bindAddress: \"0\"}
+mcadEnabled: false
+";
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Gantry => "gantry",
+        }
+    }
+
+    /// What there is once: where it goes, and what it is.
+    pub(crate) fn once(self) -> Vec<(&'static str, Value)> {
+        match self {
+            Self::Kubernetes => {
+                let selector =
+                    json!({"cel": {"expression": format!("device.driver == \"{DRIVER}\"")}});
+                let mut all = vec![(
+                    "/apis/resource.k8s.io/v1/deviceclasses",
+                    json!({"metadata": {"name": CLASS}, "spec": {"selectors": [selector]}}),
+                )];
+                for count in [1, 5] {
+                    let request = |index| {
+                        let exactly = json!({"deviceClassName": CLASS});
+                        json!({"name": format!("req-{index}"), "exactly": exactly})
+                    };
+                    let requests: Vec<Value> = (0..count).map(request).collect();
+                    let mut devices = json!({"requests": requests});
+                    if count > 1 {
+                        devices["constraints"] = json!([{"matchAttribute": ROOT}]);
+                    }
+                    all.push((
+                        "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+                        json!({
+                            "metadata": {"name": format!("template-{count}")},
+                            "spec": {"spec": {"devices": devices}},
+                        }),
+                    ));
+                }
+                all
+            }
+            Self::Gantry => {
+                let group = "devmgmtproto.k8s.io/v1alpha1";
+                let object = |kind: &str, name: &str| json!({"apiVersion": group, "kind": kind, "metadata": {"name": name}});
+                let mut driver = object("DeviceDriver", DRIVER);
+                driver["deviceTypes"] = json!(["gpu"]);
+                let mut class = object("DeviceClass", CLASS);
+                class["spec"] = json!({"deviceType": "gpu", "driver": DRIVER});
+                vec![
+                    ("/apis/devmgmtproto.k8s.io/v1alpha1/devicedrivers", driver),
+                    ("/apis/devmgmtproto.k8s.io/v1alpha1/deviceclasses", class),
+                ]
+            }
+        }
+    }
+
+    /// What a node offers: where it goes, and what it is.
+    pub(crate) fn devices(self, node: &str, devices: usize) -> (&'static str, Value) {
+        match self {
+            Self::Kubernetes => {
+                let device = |index: usize| {
+                    json!({
+                        "name": instance(index),
+                        "attributes": {
+                            "model": {"string": "A100"}, "family": {"string": "GPU"},
+                            "driverVersion": {"version": "1.2.3"},
+                            "dra.example.com/numa": {"int": index}, ROOT: {"string": root(index)},
+                        },
+                        "capacity": {"memory": {"value": "1Gi"}},
+                    })
+                };
+                let slice = json!({
+                    "metadata": {"name": node},
+                    "spec": {
+                        "driver": DRIVER, "nodeName": node,
+                        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                        "devices": (0..devices).map(device).collect::<Vec<_>>(),
+                    },
+                });
+                ("/apis/resource.k8s.io/v1/resourceslices", slice)
+            }
+            Self::Gantry => {
+                let device = |index: usize| {
+                    json!({
+                        "name": instance(index),
+                        "attributes": [
+                            {"name": "numa", "intValue": index},
+                            {"name": "root", "stringValue": root(index)},
+                        ],
+                        "resources": [{"name": "memory", "capacity": "1Gi"}],
+                    })
+                };
+                let pool = json!({
+                    "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DevicePool",
+                    "metadata": {"name": node},
+                    "spec": {
+                        "nodeName": node, "driver": DRIVER, "deviceType": "gpu",
+                        "attributes": [
+                            {"name": "model", "stringValue": "A100"},
+                            {"name": "family", "stringValue": "GPU"},
+                            {"name": "driverVersion", "semVerValue": "1.2.3"},
+                        ],
+                        "devices": (0..devices).map(device).collect::<Vec<_>>(),
+                    },
+                });
+                ("/apis/devmgmtproto.k8s.io/v1alpha1/devicepools", pool)
+            }
+        }
+    }
+
+    /// A pod that wants this many devices, of one root if they are several.
+    pub(crate) fn pod(self, name: &str, devices: usize) -> Value {
+        let mut pod = json!({
+            "metadata": {"name": name},
+            "spec": {"containers": [{"name": "pause", "image": IMAGE}]},
+        });
+        match self {
+            Self::Kubernetes => {
+                let template = format!("template-{devices}");
+                pod["spec"]["resourceClaims"] =
+                    json!([{"name": "resource", "resourceClaimTemplateName": template}]);
+                pod["spec"]["containers"][0]["resources"] =
+                    json!({"claims": [{"name": "resource"}]});
+            }
+            Self::Gantry => {
+                let term = |index| json!({"name": format!("req-{index}"), "deviceClass": CLASS});
+                let terms: Vec<Value> = (0..devices).map(term).collect();
+                let mut template = json!({"claims": terms});
+                if devices > 1 {
+                    template["matchAttributes"] = json!(["root"]);
+                }
+                let claims = json!([{"name": "resource", "template": template}]);
+                let used = json!({"pause": [{"name": "resource"}]});
+                pod["spec"]["schedulerName"] = json!("gantry");
+                pod["metadata"]["annotations"] = json!({
+                    "devmgmtproto.k8s.io/device-claims": claims.to_string(),
+                    "devmgmtproto.k8s.io/container-devices": used.to_string(),
+                });
+            }
+        }
+        pod
+    }
+}
+
+/// A node of Kubernetes' own measurements.
+pub(crate) fn node(name: &str) -> Value {
+    let room = json!({"cpu": "4", "memory": "32Gi", "pods": "110"});
+    let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady"});
+    json!({
+        "metadata": {"name": name},
+        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+    })
+}
+
+/// A claim of Kubernetes that holds one device, and its status.
+pub(crate) fn held(index: usize, node: &str, device: usize) -> (Value, Value) {
+    let name = format!("held-{index}");
+    let requests = json!([{"name": "req-0", "exactly": {"deviceClassName": CLASS}}]);
+    let claim = json!({"metadata": {"name": name}, "spec": {"devices": {"requests": requests}}});
+    let result = json!({
+        "request": "req-0", "driver": DRIVER, "pool": node, "device": instance(device),
+    });
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let status = json!({"status": {"allocation": {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }}});
+    (claim, status)
+}
+
+/// The name of a node.
+pub(crate) fn node_name(index: usize) -> String {
+    format!("node-{index:04}")
+}
+
+fn instance(index: usize) -> String {
+    format!("instance-{index}")
+}
+
+fn root(index: usize) -> String {
+    format!("root-{}", index % 2)
+}

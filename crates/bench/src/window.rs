@@ -1,0 +1,254 @@
+//! Pods are asked for, and seen to get a node.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use gantry_process::clock::{Clock, Moment};
+use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_testkit::http::{Client, Protocol, Request, Target};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::objects::{Side, held, node, node_name};
+use crate::sample::{Samples, Summary};
+
+/// How long nothing may happen before the run is given up.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Requests at a time; more only wait in the server.
+const CLIENTS: usize = 16;
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+
+/// A cluster, and everything that is seen of its pods.
+pub(crate) struct Window<'run> {
+    side: Side,
+    clock: &'run Clock,
+    tasks: &'run mut Tasks,
+    clients: Vec<Client>,
+    bound: mpsc::Receiver<(String, Moment)>,
+}
+
+/// What came of it.
+pub(crate) struct Outcome {
+    /// Pods that got a node, a second.
+    pub(crate) rate: f64,
+    /// From the request for a pod to its node.
+    pub(crate) times: Summary,
+}
+
+/// As much of an event as is needed.
+#[derive(Deserialize)]
+struct Event {
+    object: Seen,
+}
+
+#[derive(Deserialize)]
+struct Seen {
+    metadata: Name,
+    #[serde(default)]
+    spec: Place,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Place {
+    #[serde(default)]
+    node_name: String,
+}
+
+impl<'run> Window<'run> {
+    pub(crate) async fn open(
+        target: &Target,
+        side: Side,
+        clock: &'run Clock,
+        tasks: &'run mut Tasks,
+    ) -> anyhow::Result<Self> {
+        let client = || Client::new(target, Protocol::Http2, clock.clone());
+        let clients = (0..CLIENTS).map(|_| client()).collect::<Result<_, _>>()?;
+        let watcher = client()?.with_patience(PATIENCE);
+        let path = format!("{PODS}?watch=true&timeoutSeconds=3600");
+        let mut stream = watcher.open(Request::get(path)).await.context("could not watch")?;
+        ensure!(stream.status.is_success(), "watch: {}", stream.status);
+        let (tell, bound) = mpsc::channel(100_000);
+        let now = clock.clone();
+        // It ends with the server, which is no loss: whoever waits gives up by itself.
+        tasks.spawn("watcher", OnLoss::CarryOn, move |stop| async move {
+            let _connection = watcher;
+            loop {
+                let line = tokio::select! {
+                    line = stream.next_line(Duration::from_secs(3600)) => line,
+                    () = stop.cancelled() => return Ok(()),
+                };
+                let Ok(Some(line)) = line else { return Ok(()) };
+                let event: Event = serde_json::from_slice(&line)?;
+                if !event.object.spec.node_name.is_empty()
+                    && tell.send((event.object.metadata.name, now.moment())).await.is_err()
+                {
+                    return Ok(());
+                }
+            }
+        });
+        Ok(Self { side, clock, tasks, clients, bound })
+    }
+
+    /// Brings nodes and devices.
+    pub(crate) async fn furnish(&mut self, nodes: usize, devices: usize) -> anyhow::Result<()> {
+        if self.side == Side::Gantry {
+            for kind in gantry_api::object::KINDS {
+                let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+                create(&self.clients[0], path, &serde_json::to_value(kind.crd())?).await?;
+            }
+            // A definition is served a moment after it is there.
+            let begun = self.clock.moment();
+            let (path, _) = self.side.devices("", 0);
+            while !self.clients[0].send(Request::get(path)).await?.status.is_success() {
+                ensure!(self.clock.moment() - begun < PATIENCE, "{path} is not served");
+                self.clock.sleep(Duration::from_millis(50)).await;
+            }
+        }
+        for (path, object) in self.side.once() {
+            create(&self.clients[0], path, &object).await?;
+        }
+        let mut work = Vec::new();
+        for index in 0..nodes {
+            let name = node_name(index);
+            work.push(Request::post("/api/v1/nodes", &node(&name)));
+            let (path, object) = self.side.devices(&name, devices);
+            work.push(Request::post(path, &object));
+        }
+        self.send_all(work).await
+    }
+
+    /// Holds this many devices, the first of each node before those of the next.
+    pub(crate) async fn hold(&mut self, count: usize, each: usize) -> anyhow::Result<()> {
+        match self.side {
+            // Allocated claims without pods, as in Kubernetes' own measurement: its scheduler would
+            // need minutes to give them away.
+            Side::Kubernetes => {
+                let all =
+                    (0..count).map(|index| held(index, &node_name(index / each), index % each));
+                let (claims, statuses): (Vec<_>, Vec<_>) = all.unzip();
+                let work = claims.iter().map(|claim| Request::post(CLAIMS, claim)).collect();
+                self.send_all(work).await?;
+                let statuses = statuses.into_iter().enumerate();
+                let requests = statuses.map(|(index, status)| {
+                    let path = format!("{CLAIMS}/held-{index}/status");
+                    Request::patch(path, "application/merge-patch+json", &status)
+                });
+                self.send_all(requests.collect()).await
+            }
+            Side::Gantry => self.place("held", count).await.map(|_| ()),
+        }
+    }
+
+    /// Asks for this many pods with a device each, as quickly as the server takes them, and waits until
+    /// all have a node.
+    pub(crate) async fn place(&mut self, prefix: &str, count: usize) -> anyhow::Result<Outcome> {
+        let start = self.clock.moment();
+        let name = |index: usize| format!("{prefix}-{index}");
+        let pods = (0..count).map(|index| self.side.pod(&name(index), 1));
+        let work = pods.map(|pod| Request::post(PODS, &pod)).collect();
+        let mut lanes = self.lanes(work);
+        let mut times = Samples::default();
+        let mut waiting: HashSet<String> = (0..count).map(name).collect();
+        let mut last = start;
+        while !waiting.is_empty() {
+            let (name, when) = self.next(waiting.len()).await?;
+            if waiting.remove(&name) {
+                times.add(when - start);
+                last = when;
+            }
+        }
+        lanes.join().await?;
+        let times = times.summary();
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        let rate = count as f64 / (last - start).as_secs_f64();
+        Ok(Outcome { rate, times })
+    }
+
+    /// Lets this many pods be there at a time, for a while: each goes when it has its node, and another
+    /// comes.
+    pub(crate) async fn come_and_go(
+        &mut self,
+        at_a_time: usize,
+        devices: usize,
+        time: Duration,
+    ) -> anyhow::Result<Outcome> {
+        let start = self.clock.moment();
+        let mut asked: HashMap<String, Moment> = HashMap::new();
+        let mut times = Samples::default();
+        let mut next = 0;
+        while next < at_a_time {
+            let name = format!("steady-{next}");
+            asked.insert(name.clone(), self.clock.moment());
+            create(&self.clients[0], PODS, &self.side.pod(&name, devices)).await?;
+            next += 1;
+        }
+        while self.clock.moment() - start < time {
+            let (name, when) = self.next(asked.len()).await?;
+            let Some(since) = asked.remove(&name) else { continue };
+            times.add(when - since);
+            let client = &self.clients[next % CLIENTS];
+            let gone = format!("{PODS}/{name}?gracePeriodSeconds=0");
+            let answer = client.send(Request::delete(gone)).await?;
+            ensure!(answer.status.is_success(), "delete {name}: {}", answer.text());
+            let name = format!("steady-{next}");
+            asked.insert(name.clone(), self.clock.moment());
+            create(client, PODS, &self.side.pod(&name, devices)).await?;
+            next += 1;
+        }
+        let took = self.clock.moment() - start;
+        let times = times.summary();
+        #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
+        let rate = times.count as f64 / took.as_secs_f64();
+        Ok(Outcome { rate, times })
+    }
+
+    async fn next(&mut self, waiting: usize) -> anyhow::Result<(String, Moment)> {
+        let next = self.clock.timeout(PATIENCE, self.bound.recv()).await;
+        let next =
+            next.map_err(|_| anyhow::anyhow!("{waiting} pods wait, and none gets a node"))?;
+        next.context("the watch ended")
+    }
+
+    async fn send_all(&mut self, requests: Vec<Request>) -> anyhow::Result<()> {
+        self.lanes(requests).join().await.map_err(Into::into)
+    }
+
+    /// Sends all of these, a few at a time.
+    fn lanes(&mut self, requests: Vec<Request>) -> Tasks {
+        let mut lanes: Vec<Vec<Request>> = vec![Vec::new(); CLIENTS];
+        for (index, request) in requests.into_iter().enumerate() {
+            lanes[index % CLIENTS].push(request);
+        }
+        let mut tasks = self.tasks.child();
+        for (lane, client) in lanes.into_iter().zip(&self.clients) {
+            let client = client.clone();
+            tasks.spawn("lane", OnLoss::EndOwner, move |_| async move {
+                for request in lane {
+                    let path = request.path_and_query.clone();
+                    let answer = client.send(request).await?;
+                    if !answer.status.is_success() {
+                        return Err(format!("{path}: {}: {}", answer.status, answer.text()).into());
+                    }
+                }
+                Ok(())
+            });
+        }
+        tasks
+    }
+}
+
+async fn create(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
+    let answer = client.send(Request::post(path, object)).await?;
+    ensure!(answer.status.is_success(), "create at {path}: {}", answer.text());
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Which claims a pod has.
+
+use std::sync::Arc;
+
+use gantry_api::devices::{
+    CONTAINER_DEVICES_ANNOTATION, Carried, ClaimSource, ClaimSpec, DEVICE_CLAIMS_ANNOTATION,
+    DeviceClaim, DeviceClaimTemplate, DevicePrivilegedClaim, POD_DEVICES_ANNOTATION, PodClaims,
+    PodDevices, PrivilegedClaimSpec, TemplateMetadata, TemplateSource,
+};
+use gantry_devices::lower::generated_name;
+use gantry_pods::view::Pod;
+use gantry_reconcile::object::controlled_by;
+use gantry_reconcile::{Key, Note, Reference, Resource, Step, View, World, Write, names};
+use serde_json::{Value, json};
+
+use crate::claim::{Claim, ENTRY_ANNOTATION};
+use crate::seen::Seen;
+
+/// Why nothing can be done for a pod at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    /// In one word.
+    pub(crate) reason: &'static str,
+    /// In a sentence.
+    pub(crate) message: String,
+}
+
+impl Trouble {
+    pub(crate) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// Whether a pod says anything about devices.
+pub(crate) fn has_carrier(pod: &Pod) -> bool {
+    let annotations = &pod.metadata.annotations;
+    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION]
+        .iter()
+        .any(|name| annotations.contains_key(*name))
+}
+
+/// What a pod says about devices, wherever it says it; nothing for the many that say nothing.
+pub(crate) fn read(world: &World, pod: &Pod) -> Result<PodClaims, Trouble> {
+    if !has_carrier(pod) {
+        return Ok(PodClaims::default());
+    }
+    let names = |list: &[gantry_pods::view::Container]| -> Value {
+        list.iter().map(|it| json!({"name": it.name})).collect()
+    };
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.metadata.name, "annotations": pod.metadata.annotations},
+        "spec": {
+            "containers": names(&pod.spec.containers),
+            "initContainers": names(&pod.spec.init_containers),
+        },
+    });
+    let invalid = |text: String| Trouble::new("InvalidDeviceClaims", text);
+    let carried = Carried::of(&object).map_err(|findings| {
+        let texts = findings.errors.iter().map(|it| format!("{}: {}", it.path, it.text));
+        invalid(texts.collect::<Vec<_>>().join("; "))
+    })?;
+    match carried {
+        None => Ok(PodClaims::default()),
+        Some(Carried::Claims(claims)) => Ok(claims),
+        Some(Carried::Named(name)) => {
+            let key = pod.metadata.key().beside(&name);
+            let Some(beside) = world.shelf::<Seen<PodDevices>>().get(&key) else {
+                let text = format!("PodDevices \"{name}\" not found");
+                return Err(Trouble::new("PodDevicesNotFound", text));
+            };
+            match &beside.object {
+                Ok(object) => Ok(object.spec.clone()),
+                Err(why) => Err(invalid(format!("PodDevices \"{name}\": {why}"))),
+            }
+        }
+    }
+}
+
+/// What a pod calls its claims: the name of each, or its place.
+pub(crate) fn entries(claims: &PodClaims) -> impl Iterator<Item = (String, &ClaimSource)> {
+    let named = claims.device_claims.iter().enumerate();
+    named.map(|(at, it)| (it.name.clone().unwrap_or_else(|| at.to_string()), &it.source))
+}
+
+/// The claims of a pod, and those that are still to be made for it.
+#[derive(Debug, Default)]
+pub(crate) struct Resolved {
+    /// What the pod calls them, and what they are.
+    pub(crate) claims: Vec<(String, Claim)>,
+    /// What makes the others.
+    pub(crate) make: Vec<Step>,
+}
+
+/// Finds the claims of a pod.
+pub(crate) fn resolve(world: &World, pod: &Pod, claims: &PodClaims) -> Result<Resolved, Trouble> {
+    let mut resolved = Resolved::default();
+    for (entry, source) in entries(claims) {
+        let template = match source {
+            ClaimSource::ClaimName(name) => {
+                let claim = existing(world, pod, name)?;
+                resolved.claims.push((entry, claim));
+                continue;
+            }
+            ClaimSource::ClaimTemplateName(name) => Err(name),
+            ClaimSource::Claim(spec) => Ok((spec, None)),
+            ClaimSource::Template(template) => Ok((&template.spec, template.metadata.as_ref())),
+        };
+        if let Some(claim) = made(world, pod, &entry) {
+            if claim.meta().is_going() {
+                return Err(going(claim.name()));
+            }
+            resolved.claims.push((entry, claim));
+            continue;
+        }
+        let step = match template {
+            Ok((spec, metadata)) => make(pod, &entry, metadata, Wish::Plain(spec)),
+            Err(name) => from_template(world, pod, &entry, name)?,
+        };
+        resolved.make.push(step);
+    }
+    Ok(resolved)
+}
+
+fn existing(world: &World, pod: &Pod, name: &str) -> Result<Claim, Trouble> {
+    let key = pod.metadata.key().beside(name);
+    let Some(claim) = Claim::all(world, &key).into_iter().next() else {
+        return Err(Trouble::new("ClaimNotFound", format!("claim \"{name}\" not found")));
+    };
+    let owner = claim.meta().controller().filter(|it| it.kind == "Pod");
+    if owner.is_some_and(|it| it.uid != pod.metadata.uid) {
+        let text = format!("claim \"{name}\" belongs to another pod");
+        return Err(Trouble::new("ClaimOfAnotherPod", text));
+    }
+    if claim.meta().is_going() {
+        return Err(going(name));
+    }
+    Ok(claim)
+}
+
+fn going(name: &str) -> Trouble {
+    Trouble::new("ClaimGoing", format!("claim \"{name}\" is being deleted"))
+}
+
+/// The claim that was made for an entry of a pod. Of several, which only a stranger can have made,
+/// always the same.
+pub(crate) fn made(world: &World, pod: &Pod, entry: &str) -> Option<Claim> {
+    let uid = &pod.metadata.uid;
+    let plain = world.shelf::<Seen<DeviceClaim>>().owned_by(uid).into_iter().map(Claim::Plain);
+    let privileged = world.shelf::<Seen<DevicePrivilegedClaim>>().owned_by(uid);
+    let all = plain.chain(privileged.into_iter().map(Claim::Privileged));
+    let of_entry = |it: &Claim| {
+        let meta = it.meta();
+        meta.namespace == pod.metadata.namespace
+            && meta.annotations.get(ENTRY_ANNOTATION).is_some_and(|name| name == entry)
+    };
+    all.filter(of_entry).min_by_key(|it| it.name().to_owned())
+}
+
+fn from_template(world: &World, pod: &Pod, entry: &str, name: &str) -> Result<Step, Trouble> {
+    let key = pod.metadata.key().beside(name);
+    let wrong = |why: &String| Trouble::new("InvalidClaim", format!("\"{name}\": {why}"));
+    if let Some(template) = world.shelf::<Seen<DeviceClaimTemplate>>().get(&key) {
+        let object = template.object.as_ref().map_err(wrong)?;
+        let metadata = object.spec.metadata.as_ref();
+        let wish = match &object.spec.source {
+            TemplateSource::ClaimSpec(spec) => Wish::Plain(spec),
+            TemplateSource::PrivilegedClaimSpec(spec) => Wish::Privileged(spec),
+        };
+        return Ok(make(pod, entry, metadata, wish));
+    }
+    let Some(claim) = world.shelf::<Seen<DeviceClaim>>().get(&key) else {
+        let text = format!("claim template \"{name}\" not found");
+        return Err(Trouble::new("TemplateNotFound", text));
+    };
+    let claim: Arc<Seen<DeviceClaim>> = claim;
+    let object = claim.object.as_ref().map_err(wrong)?;
+    let text = format!("claim \"{name}\" is used as a template; it is never allocated itself");
+    let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
+    let step = make(pod, entry, None, Wish::Plain(&object.spec));
+    Ok(step.done(Note::warning(about, "ClaimUsedAsTemplate", text)))
+}
+
+#[derive(Clone, Copy)]
+enum Wish<'a> {
+    Plain(&'a ClaimSpec),
+    Privileged(&'a PrivilegedClaimSpec),
+}
+
+/// Makes a claim for an entry of a pod. Its name follows from both, so that it is made once.
+fn make(pod: &Pod, entry: &str, metadata: Option<&TemplateMetadata>, wish: Wish<'_>) -> Step {
+    let (resource, spec): (Resource, Value) = match wish {
+        Wish::Plain(spec) => (<Seen<DeviceClaim> as View>::RESOURCE, json!(spec)),
+        Wish::Privileged(spec) => (<Seen<DevicePrivilegedClaim> as View>::RESOURCE, json!(spec)),
+    };
+    let key = generated_key(pod, entry);
+    let metadata = metadata.cloned().unwrap_or_default();
+    let mut annotations = metadata.annotations;
+    annotations.insert(ENTRY_ANNOTATION.to_owned(), entry.to_owned());
+    let body = json!({
+        "apiVersion": resource.api_version(),
+        "kind": resource.kind,
+        "metadata": {
+            "name": key.name(),
+            "namespace": key.namespace(),
+            "labels": metadata.labels,
+            "annotations": annotations,
+            "ownerReferences": [controlled_by(&Pod::RESOURCE, &pod.metadata)],
+        },
+        "spec": spec,
+    });
+    let owner = Reference::to(&Pod::RESOURCE, &pod.metadata);
+    Step::new(Write::Create { resource, body }).provided(owner)
+}
+
+fn generated_key(pod: &Pod, entry: &str) -> Key {
+    let base = generated_name(&pod.metadata.name, entry);
+    let suffix = names::suffix(&[pod.metadata.uid.as_str(), entry]);
+    pod.metadata.key().beside(&format!("{base}{suffix}"))
+}

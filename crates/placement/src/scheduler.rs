@@ -1,0 +1,176 @@
+//! Gives pods that claim devices to nodes.
+//!
+//! There is one decision about all pods that wait, because they compete. A plan takes those first that
+//! have something set aside already, then by importance and age, and counts what it gives to each
+//! before it goes on to the next. What a plan writes for a pod is the next step of its way, whoever
+//! made the steps before: its claims, entries in ledgers, the statuses of the claims, its node.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gantry_api::devices::{
+    DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
+    PodDevices,
+};
+use gantry_devices::constraint::Constraints;
+use gantry_pods::view::{Namespace, Node, Pod};
+use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
+use jiff::Timestamp;
+
+use crate::carrier::{self, Resolved, Trouble};
+use crate::config::Configs;
+use crate::ledger::Ledgers;
+use crate::results::ALLOCATIONS_ANNOTATION;
+use crate::seen::{Quota, Seen};
+
+use scene::{Objects, Scene};
+use turn::Turn;
+
+mod offer;
+mod quota;
+pub(crate) mod scene;
+mod status;
+mod told;
+mod turn;
+
+/// The name pods ask for this scheduler by.
+pub const NAME: &str = "gantry";
+
+/// Writes of one plan at most. The next plan knows what became of them.
+const WRITES: usize = 256;
+
+/// The scheduler of pods with devices.
+#[derive(Debug, Default)]
+pub struct Scheduler {
+    /// Constraints that were compiled before; they are the same whenever they are compiled.
+    constraints: Constraints,
+}
+
+impl Controller for Scheduler {
+    fn name(&self) -> &'static str {
+        "device-scheduler"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![
+            Kind::of::<Pod>(),
+            Kind::of::<Node>(),
+            Kind::of::<Namespace>(),
+            Kind::of::<Quota>(),
+            Kind::of::<Configs>(),
+            Kind::of::<Seen<DeviceClaim>>(),
+            Kind::of::<Seen<DevicePrivilegedClaim>>(),
+            Kind::of::<Seen<DeviceClaimTemplate>>(),
+            Kind::of::<Seen<PodDevices>>(),
+            Kind::of::<Seen<DevicePool>>(),
+            Kind::of::<Seen<DeviceClass>>(),
+            Kind::of::<Seen<DeviceDriver>>(),
+        ]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        let matters = if change.is::<Pod>() {
+            match (change.before::<Pod>(), change.after::<Pod>()) {
+                (_, Some(pod)) if is_ours(pod) => true,
+                // Somebody makes room, or takes it.
+                (Some(before), Some(after)) => {
+                    before.is_over() != after.is_over()
+                        || before.spec.node_name != after.spec.node_name
+                }
+                (before, after) => {
+                    let placed = |it: &Pod| !it.spec.node_name.is_empty() && !it.is_over();
+                    before.or(after).is_some_and(placed)
+                }
+            }
+        } else if change.is::<Node>() {
+            let of_nodes = |it: &Node| {
+                let labels = it.metadata.labels.clone();
+                (labels, it.spec.clone(), it.status.allocatable.clone(), it.is_ready())
+            };
+            change.before::<Node>().map(of_nodes) != change.after::<Node>().map(of_nodes)
+        } else {
+            true
+        };
+        if matters { vec![Key::cluster(NAME)] } else { Vec::new() }
+    }
+
+    fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
+        let waiting: Vec<Arc<Pod>> =
+            world.shelf::<Pod>().all().into_iter().filter(|it| waits(world, it)).collect();
+        if waiting.is_empty() {
+            return Plan::default();
+        }
+        let objects = Objects::new(world);
+        let ledgers = Ledgers::new(&objects.pools);
+        let mut queue: Vec<Waiting<'_>> =
+            waiting.iter().map(|pod| Waiting::new(world, pod, &ledgers)).collect();
+        queue.sort_by_cached_key(|it| {
+            let meta = &it.pod.metadata;
+            let age = meta.creation_timestamp.unwrap_or(Timestamp::MAX);
+            (!it.under_way, Reverse(it.pod.spec.priority), age, meta.key())
+        });
+        let scene = Scene::new(world, &objects, ledgers, &self.constraints, now);
+        let mut turn = Turn::new(scene);
+        for waiting in queue {
+            if turn.writes() >= WRITES {
+                turn.plan.look_within(Duration::ZERO);
+                break;
+            }
+            turn.take(waiting);
+        }
+        turn.finish()
+    }
+}
+
+/// A pod that wants something, and what is known of its claims.
+#[derive(Debug)]
+struct Waiting<'a> {
+    pod: &'a Pod,
+    resolved: Result<Resolved, Trouble>,
+    /// Whether something is set aside for it.
+    under_way: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(world: &World, pod: &'a Pod, ledgers: &Ledgers<'_>) -> Self {
+        let resolved =
+            carrier::read(world, pod).and_then(|claims| carrier::resolve(world, pod, &claims));
+        let under_way = resolved.as_ref().is_ok_and(|it| {
+            it.claims.iter().any(|(_, claim)| {
+                claim.is_reserved_for(&pod.metadata.uid)
+                    || (!claim.is_allocated() && !ledgers.live(claim).is_empty())
+            })
+        });
+        Self { pod, resolved, under_way }
+    }
+}
+
+/// Whether a pod is this scheduler's business.
+fn is_ours(pod: &Pod) -> bool {
+    pod.spec.scheduler_name == NAME && !pod.is_over()
+}
+
+/// Whether a pod has no node, or has one and not all that it claims.
+///
+/// The latter is nobody's plan. It comes of two who believe to lead, and is put right.
+pub(crate) fn waits(world: &World, pod: &Pod) -> bool {
+    if !is_ours(pod) || pod.metadata.is_going() || !pod.spec.scheduling_gates.is_empty() {
+        return false;
+    }
+    if pod.spec.node_name.is_empty() {
+        return true;
+    }
+    // Once it is told what it has, it had everything.
+    if !carrier::has_carrier(pod) || pod.metadata.annotations.contains_key(ALLOCATIONS_ANNOTATION) {
+        return false;
+    }
+    let resolved =
+        carrier::read(world, pod).and_then(|claims| carrier::resolve(world, pod, &claims));
+    resolved.is_ok_and(|it| {
+        let lacking = |(_, claim): &(String, crate::claim::Claim)| {
+            !claim.is_allocated() || !claim.is_reserved_for(&pod.metadata.uid)
+        };
+        !it.make.is_empty() || it.claims.iter().any(lacking)
+    })
+}

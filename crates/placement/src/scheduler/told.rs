@@ -1,0 +1,113 @@
+//! Why a pod waits, in words.
+
+use std::collections::BTreeMap;
+
+use gantry_devices::problem::{Answer, Budget, Reason, Report, Request};
+use gantry_devices::{Chosen, Offer, allocate};
+
+use super::offer::Tally;
+use super::scene::Scene;
+
+/// Nodes whose devices are looked at one by one; beyond that they are only counted.
+const EXPLAINED: usize = 32;
+
+/// `0/5 nodes: 2 Insufficient cpu, 3 insufficient devices for claim gpu (2 in use, 1 constraints not
+/// met).`
+pub(super) fn message(
+    scene: &Scene<'_>,
+    request: &Request,
+    offers: &[Offer],
+    chosen: &Chosen,
+    bad: &Tally,
+) -> String {
+    let mut tally = bad.clone();
+    let mut claims = BTreeMap::<String, Tally>::new();
+    let undecided = |offer: &&Offer| chosen.undecided.iter().any(|(node, _)| *node == offer.node);
+    let refused = offers.iter().filter(|it| !undecided(it));
+    for (nth, offer) in refused.enumerate() {
+        let why = match nth < EXPLAINED {
+            true => why(scene, request, offer.node),
+            false => None,
+        };
+        match why {
+            Some((claim, why)) => {
+                *claims.entry(claim).or_default().entry(why).or_default() += 1;
+            }
+            None => *tally.entry("insufficient devices".to_owned()).or_default() += 1,
+        }
+    }
+    if !chosen.undecided.is_empty() {
+        let text = "node(s) of which it was not found out within the budget".to_owned();
+        *tally.entry(text).or_default() += chosen.undecided.len();
+    }
+    for (claim, whys) in claims {
+        let count = whys.values().sum::<usize>();
+        let whys: Vec<String> = whys.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        let text = format!("insufficient devices for claim {claim} ({})", whys.join(", "));
+        *tally.entry(text).or_default() += count;
+    }
+    spell(scene.sites.len(), &tally)
+}
+
+/// `0/5 nodes: 2 Insufficient cpu, 3 Too many pods.`
+pub(super) fn spell(nodes: usize, tally: &Tally) -> String {
+    if nodes == 0 {
+        return "0/0 nodes: there are no nodes".to_owned();
+    }
+    let texts: Vec<String> = tally.iter().map(|(text, count)| format!("{count} {text}")).collect();
+    format!("0/{nodes} nodes: {}", texts.join(", "))
+}
+
+/// Which claim cannot be satisfied on a node, and why.
+fn why(scene: &Scene<'_>, request: &Request, node: usize) -> Option<(String, String)> {
+    let inventory = &scene.snapshot.inventory;
+    let Answer::Unsatisfiable(report) = allocate(inventory, node, request, &Budget::default())
+    else {
+        return None;
+    };
+    let claim = report.claims.iter().position(|it| *it != Some(true))?;
+    let name = request.claims.get(claim)?.name.clone();
+    Some((name, reason(&report, claim)))
+}
+
+/// What stands in the way of a claim: what most of the pools say that have no device for it.
+fn reason(report: &Report, claim: usize) -> String {
+    let terms = report.terms.iter().filter(|it| it.claim == claim);
+    let short = terms.flat_map(|it| &it.alternatives).filter(|it| it.candidates < it.wanted);
+    let pools: Vec<_> = short.flat_map(|it| &it.pools).collect();
+    if pools.is_empty() {
+        let any = report.terms.iter().filter(|it| it.claim == claim);
+        let pools = any.flat_map(|it| &it.alternatives).map(|it| it.pools.len()).sum::<usize>();
+        return if pools == 0 { "no pools" } else { "no combination of devices fits" }.to_owned();
+    }
+    let mut counts = BTreeMap::<String, (usize, &Reason)>::new();
+    for reason in pools.iter().filter_map(|it| it.reason.as_ref()) {
+        counts.entry(text(reason)).or_insert((0, reason)).0 += 1;
+    }
+    // Another driver's pool is not what anybody waits for, if there is one of the right driver.
+    let best = counts.iter().max_by_key(|(_, (count, reason))| {
+        (!matches!(reason, Reason::Refused(refusal) if is_foreign(refusal)), *count)
+    });
+    best.map_or_else(|| "too few".to_owned(), |(text, _)| text.clone())
+}
+
+fn is_foreign(refusal: &gantry_devices::problem::Refusal) -> bool {
+    use gantry_devices::problem::Refusal;
+    match refusal {
+        Refusal::Driver | Refusal::DeviceType => true,
+        Refusal::Error(_) | Refusal::Constraints => false,
+    }
+}
+
+fn text(reason: &Reason) -> String {
+    match reason {
+        Reason::NoneAvailable => "in use".to_owned(),
+        Reason::Refused(_)
+        | Reason::Invalid(_)
+        | Reason::Tainted { .. }
+        | Reason::NoCapacity { .. }
+        | Reason::Mismatch { .. }
+        | Reason::Insufficient { .. }
+        | Reason::PoolExhausted { .. } => reason.to_string(),
+    }
+}

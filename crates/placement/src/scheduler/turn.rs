@@ -1,0 +1,429 @@
+//! The making of one plan, pod by pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry};
+use gantry_devices::lower::{ClaimError, Fault, Wanted};
+use gantry_devices::problem::Budget;
+use gantry_devices::{Offer, Packing, choose};
+use gantry_pods::said::{Said, say};
+use gantry_pods::view::{Pod, Truth};
+use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View, Write};
+use serde_json::json;
+
+use crate::carrier::Trouble;
+use crate::claim::{Claim, MOST_CONSUMERS, is_hold};
+use crate::condition::{self, Says};
+use crate::config::{self, Configs, Copies};
+use crate::ledger::{self, Line};
+
+use super::offer::Offers;
+use super::quota::{self, Counts, Quotas};
+use super::scene::Scene;
+use super::status::{Given, commit, consumer};
+use super::{Waiting, told};
+
+/// A plan in the making.
+pub(super) struct Turn<'a> {
+    pub(super) plan: Plan,
+    scene: Scene<'a>,
+    quotas: Quotas,
+    /// What is set aside by this plan, by pool.
+    entries: BTreeMap<String, Vec<LedgerEntry>>,
+    /// Who is to share a claim that has its devices.
+    sharing: BTreeMap<Uid, (Claim, Vec<Consumer>)>,
+    /// Claims that this plan writes to for a pod. Others who want them wait for what comes of it.
+    busy: BTreeSet<Uid>,
+    /// Claims of which this plan says why they wait.
+    explained: BTreeSet<Uid>,
+}
+
+/// What was found for the claims of a pod that have no devices.
+struct Solution {
+    node: usize,
+    given: Vec<Given>,
+    copies: Vec<Copies>,
+    counts: Counts,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(scene: Scene<'a>) -> Self {
+        Self {
+            plan: Plan::default(),
+            scene,
+            quotas: Quotas::default(),
+            entries: BTreeMap::new(),
+            sharing: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            explained: BTreeSet::new(),
+        }
+    }
+
+    /// How much the plan writes.
+    pub(super) fn writes(&self) -> usize {
+        self.plan.steps.len() + self.entries.len() + self.sharing.len()
+    }
+
+    /// The plan, with one write for each pool and each shared claim.
+    pub(super) fn finish(mut self) -> Plan {
+        for (name, more) in &self.entries {
+            let Some(pool) = self.scene.pool(name) else { continue };
+            let entries: Vec<LedgerEntry> =
+                pool.status.allocations.iter().chain(more).cloned().collect();
+            self.plan.write(ledger::write(pool, &entries));
+        }
+        for (claim, more) in self.sharing.values() {
+            let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
+            self.plan.write(claim.share(&all));
+        }
+        self.plan
+    }
+
+    /// Takes the next step for a pod.
+    pub(super) fn take(&mut self, waiting: Waiting<'a>) {
+        let pod = waiting.pod;
+        match waiting.resolved {
+            Err(trouble) => self.hold(pod, trouble, &[]),
+            Ok(resolved) if !resolved.make.is_empty() => self.plan.steps.extend(resolved.make),
+            Ok(resolved) => {
+                if let Err(trouble) = self.decide(pod, &resolved.claims) {
+                    self.hold(pod, trouble, &resolved.claims);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, pod: &'a Pod, claims: &[(String, Claim)]) -> Result<(), Trouble> {
+        if let Some((_, claim)) = claims.iter().find(|(_, it)| self.busy.contains(it.uid())) {
+            self.wait(pod, claim);
+            return Ok(());
+        }
+        for (_, claim) in claims {
+            self.check(pod, claim)?;
+        }
+        let (had, open): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, it)| it.is_allocated());
+        let had: Vec<&Claim> = had.into_iter().map(|(_, it)| it).collect();
+        let offers = Offers::new(&self.scene, pod, &had);
+        let placed = match open.is_empty() {
+            true => self.place(pod, &had, &offers),
+            false => self.equip(pod, &open, &had, &offers),
+        };
+        match placed {
+            Err(trouble) if trouble.reason == NO_NODE => self.give_back(pod, &had, trouble),
+            other => other,
+        }
+    }
+
+    /// Waits for what another pod does with a claim; that is told soon enough.
+    fn wait(&mut self, pod: &Pod, claim: &Claim) {
+        self.plan.held.push(Held {
+            about: about(pod),
+            reason: "ClaimBusy".into(),
+            message: format!("claim \"{}\" is being allocated", claim.name()),
+            until: None,
+        });
+    }
+
+    /// What can be found wrong with a claim whatever devices there are.
+    fn check(&self, pod: &Pod, claim: &Claim) -> Result<(), Trouble> {
+        let name = claim.name();
+        let uid = &pod.metadata.uid;
+        if claim.is_allocated() {
+            let sharing = self.sharing.get(claim.uid()).map_or(0, |(_, more)| more.len());
+            if !claim.is_reserved_for(uid) && claim.consumers().len() + sharing >= MOST_CONSUMERS {
+                let text = format!("claim \"{name}\" has {MOST_CONSUMERS} pods, and takes no more");
+                return Err(Trouble::new("ClaimFull", text));
+            }
+            return Ok(());
+        }
+        let wanted = claim.wanted().map_err(|why| {
+            Trouble::new("InvalidClaim", format!("claim \"{name}\" is invalid: {why}"))
+        })?;
+        let looks_on = match wanted {
+            Wanted::Privileged(_) => true,
+            Wanted::Claim(spec) => spec.claims.iter().flat_map(|it| it.alternatives()).any(|ask| {
+                let class = ask.device_class.as_deref().and_then(|it| self.scene.catalog.class(it));
+                class.is_some_and(|it| it.admin_access)
+            }),
+        };
+        if looks_on && !quota::may_look_on(self.scene.world, &pod.metadata.namespace) {
+            let text =
+                format!("claim \"{name}\" looks at devices of others, which its namespace may not");
+            return Err(Trouble::new("AdminAccessDenied", text));
+        }
+        Ok(())
+    }
+
+    /// Gives a pod to a node that has everything, or makes it one of the users of its claims.
+    fn place(&mut self, pod: &'a Pod, had: &[&Claim], offers: &Offers) -> Result<(), Trouble> {
+        let Some(node) = offers.emptiest() else {
+            return Err(Trouble::new(NO_NODE, told::spell(self.scene.sites.len(), &offers.bad)));
+        };
+        if self.share(pod, had) {
+            self.put(pod, node);
+            return Ok(());
+        }
+        self.put(pod, node);
+        if pod.spec.node_name.is_empty() {
+            let node = self.scene.sites[node].node.metadata.name.clone();
+            let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
+            let said = format!("Successfully assigned {key} to {node}");
+            let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
+            self.plan.steps.push(Step::new(Write::Bind { key, uid, node }).done(note));
+        }
+        Ok(())
+    }
+
+    /// Makes a pod one of the users of these claims. Returns whether there was anything to do.
+    fn share(&mut self, pod: &Pod, had: &[&Claim]) -> bool {
+        let mut any = false;
+        for claim in had.iter().filter(|it| !it.is_reserved_for(&pod.metadata.uid)) {
+            let known = self.sharing.entry(claim.uid().clone());
+            known.or_insert_with(|| ((*claim).clone(), Vec::new())).1.push(consumer(pod));
+            any = true;
+        }
+        any
+    }
+
+    fn put(&mut self, pod: &'a Pod, node: usize) {
+        if pod.spec.node_name.is_empty() {
+            self.scene.sites[node].put(pod);
+        }
+    }
+
+    /// Finds devices for the claims that have none, and takes the next step to give them.
+    fn equip(
+        &mut self,
+        pod: &'a Pod,
+        open: &[&(String, Claim)],
+        had: &[&Claim],
+        offers: &Offers,
+    ) -> Result<(), Trouble> {
+        let live: Vec<Vec<Line<'a>>> =
+            open.iter().map(|(_, claim)| self.scene.ledgers.live(claim)).collect();
+        let lines: Vec<Line<'a>> = live.iter().flatten().copied().collect();
+        self.scene.release(&lines);
+        let found = self.solve(pod, open, &lines, offers);
+        self.scene.enter(&lines);
+        let solution = match found {
+            Ok(solution) => solution,
+            Err(_) if !lines.is_empty() => {
+                self.void(open, &live);
+                return Ok(());
+            }
+            Err(trouble) => return Err(trouble),
+        };
+        let holds: Vec<Vec<&DeviceAllocation>> = solution
+            .given
+            .iter()
+            .map(|it| it.allocations.iter().filter(|it| is_hold(it)).collect())
+            .collect();
+        let is_of = |line: &Line<'_>, holds: &[&DeviceAllocation]| {
+            holds.iter().any(|it| ledger::is_about(line.entry, line.pool, it))
+        };
+        let stray = live.iter().zip(&holds).any(|(l, h)| l.iter().any(|line| !is_of(line, h)));
+        if stray {
+            self.void(open, &live);
+            return Ok(());
+        }
+        let mut missing = Vec::new();
+        for (((_, claim), lines), holds) in open.iter().zip(&live).zip(&holds) {
+            for hold in holds {
+                let there = lines.iter().any(|line| ledger::is_about(line.entry, line.pool, hold));
+                if !there {
+                    let since = ledger::since(claim, self.scene.now);
+                    let entry = ledger::entry(claim, hold, HoldState::Reserved, since);
+                    missing.push((hold.device_pool_name.clone(), entry));
+                }
+            }
+        }
+        if !missing.is_empty() {
+            self.reserve(missing)?;
+        }
+        let ready = open.iter().all(|(_, claim)| claim.is_protected());
+        let complete = open.iter().zip(&holds).zip(&live).all(|((_, h), l)| h.len() == l.len());
+        for (_, claim) in open.iter().filter(|(_, it)| !it.is_protected()) {
+            self.plan.write(claim.protect(true));
+        }
+        if ready && complete {
+            self.commit(pod, open, &live, &solution);
+            self.share(pod, had);
+        }
+        self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
+        self.quotas.give(&pod.metadata.namespace, &solution.counts);
+        self.put(pod, solution.node);
+        Ok(())
+    }
+
+    fn solve(
+        &mut self,
+        pod: &Pod,
+        open: &[&(String, Claim)],
+        lines: &[Line<'_>],
+        offers: &Offers,
+    ) -> Result<Solution, Trouble> {
+        let mut wanted = Vec::new();
+        for (entry, claim) in open {
+            let asks = claim.wanted().map_err(|why| Trouble::new("InvalidClaim", why))?;
+            wanted.push((entry.as_str(), asks));
+        }
+        let scene = &mut self.scene;
+        let lowered = scene.snapshot.request(&scene.catalog, scene.constraints, &wanted);
+        let request = lowered.map_err(|error| refused(&error))?.request;
+        let good: Vec<Offer> =
+            offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
+        let inventory = &scene.snapshot.inventory;
+        let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
+        let Some(placement) = &chosen.placement else {
+            let text = told::message(scene, &request, &good, &chosen, &offers.bad);
+            return Err(Trouble::new(NO_NODE, text));
+        };
+        let given: Vec<Given> = request
+            .claims
+            .iter()
+            .zip(&placement.allocation.claims)
+            .map(|(asked, got)| Given::new(inventory, asked, got))
+            .collect();
+        let node = placement.node;
+        let (mut copies, mut counts) = (Vec::new(), Counts::new());
+        for ((_, claim), given) in open.iter().zip(&given) {
+            copies.push(self.configs(claim, given)?);
+            for (class, more) in quota::counts(claim, &given.selected, &given.allocations) {
+                *counts.entry(class).or_default() += more;
+            }
+        }
+        self.quotas.check(self.scene.world, &pod.metadata.namespace, &counts)?;
+        Ok(Solution { node, given, copies, counts })
+    }
+
+    fn configs(&self, claim: &Claim, given: &Given) -> Result<Copies, Trouble> {
+        let scene = &self.scene;
+        let found = scene.world.shelf::<Configs>().get(&claim.meta().key());
+        let (selected, got) = (&given.selected, &given.allocations);
+        config::copy(claim, &scene.catalog, selected, got, scene, found.as_deref()).map_err(|why| {
+            Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name()))
+        })
+    }
+
+    /// Sets devices aside, all of them in one write for each pool.
+    fn reserve(&mut self, entries: Vec<(String, LedgerEntry)>) -> Result<(), Trouble> {
+        for (name, entry) in &entries {
+            let Some(pool) = self.scene.pool(name) else { continue };
+            let mut more = self.entries.get(name).cloned().unwrap_or_default();
+            more.push(entry.clone());
+            if ledger::is_full(pool, &more) {
+                let text =
+                    format!("the ledger of pool \"{name}\" is full; its driver should split it");
+                return Err(Trouble::new("LedgerFull", text));
+            }
+        }
+        for (name, entry) in entries {
+            self.scene.enter_one(&name, &entry);
+            self.entries.entry(name).or_default().push(entry);
+        }
+        Ok(())
+    }
+
+    /// Gives the claims their devices, now that the ledgers say so.
+    fn commit(
+        &mut self,
+        pod: &Pod,
+        open: &[&(String, Claim)],
+        live: &[Vec<Line<'_>>],
+        solution: &Solution,
+    ) {
+        for (at, (_, claim)) in open.iter().enumerate() {
+            let (given, copies) = (&solution.given[at], &solution.copies[at]);
+            let write = commit(&self.scene, pod, solution.node, claim, given, copies, &live[at]);
+            self.plan.write(write);
+        }
+    }
+
+    /// Takes back what was set aside for claims: from then on their entries do not count.
+    fn void(&mut self, open: &[&(String, Claim)], live: &[Vec<Line<'_>>]) {
+        for ((_, claim), lines) in open.iter().zip(live).filter(|(_, lines)| !lines.is_empty()) {
+            let since = lines.iter().map(|it| it.entry.since.0);
+            self.plan.write(claim.clear(since, self.scene.now));
+        }
+        self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
+    }
+
+    /// Takes devices back from the first claim that only this pod uses and that keeps it from every
+    /// node: elsewhere there may be others.
+    fn give_back(&mut self, pod: &Pod, had: &[&Claim], trouble: Trouble) -> Result<(), Trouble> {
+        let uid = pod.metadata.uid.as_str();
+        let alone = |it: &&&Claim| it.consumers().iter().all(|consumer| consumer.uid == uid);
+        let first = had.iter().filter(alone).min_by_key(|it| it.name());
+        let Some(claim) = first.filter(|_| pod.spec.node_name.is_empty()) else {
+            return Err(trouble);
+        };
+        let since = self.scene.ledgers.of(claim).iter().map(|it| it.entry.since.0);
+        self.plan.write(claim.clear(since, self.scene.now));
+        self.busy.insert(claim.uid().clone());
+        Ok(())
+    }
+
+    /// Says why a pod waits, when that is news.
+    fn hold(&mut self, pod: &Pod, trouble: Trouble, claims: &[(String, Claim)]) {
+        let Trouble { reason, message } = trouble;
+        let said = Said {
+            kind: "PodScheduled",
+            status: Truth::False,
+            reason: "Unschedulable".to_owned(),
+            message: message.clone(),
+        };
+        if pod.spec.node_name.is_empty() && !said.is_true_of(pod) {
+            let event = if reason == NO_NODE { "FailedScheduling" } else { reason };
+            let note = Note::warning(about(pod), event, message.clone()).doing("Scheduling");
+            let write = say(pod, Some(&said), None, self.scene.now);
+            self.plan.steps.push(Step::new(write).done(note));
+        }
+        for (_, claim) in claims.iter().filter(|(_, it)| !it.is_allocated()) {
+            let says = Says::no("Schedulable", reason, message.clone());
+            // Of several pods that wait for it, the first says why.
+            if self.explained.insert(claim.uid().clone()) && !says.is_said(claim.conditions()) {
+                let generation = claim.meta().generation;
+                let now = self.scene.now;
+                let said = condition::with(claim.conditions(), &[says], generation, now);
+                self.plan.write(claim.write(&json!({"conditions": condition::spell(&said)})));
+            }
+        }
+        self.plan.held.push(Held {
+            about: about(pod),
+            reason: reason.into(),
+            message,
+            until: None,
+        });
+    }
+}
+
+/// No node will do.
+const NO_NODE: &str = "Unschedulable";
+
+fn about(pod: &Pod) -> Reference {
+    Reference::to(&Pod::RESOURCE, &pod.metadata)
+}
+
+/// Whether a node reaches the pools in which something is set aside.
+fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
+    let inventory = &scene.snapshot.inventory;
+    let Some(node) = inventory.nodes().get(node) else { return false };
+    lines.iter().all(|line| {
+        node.pools
+            .iter()
+            .any(|at| inventory.pools().get(*at).is_some_and(|it| it.name == line.pool))
+    })
+}
+
+/// A claim that contradicts its class, or has none.
+fn refused(error: &ClaimError) -> Trouble {
+    let reason = match error.fault {
+        Fault::NoClass(_) => "ClassNotFound",
+        Fault::Driver { .. }
+        | Fault::Mode { .. }
+        | Fault::Count { .. }
+        | Fault::NotANumber { .. }
+        | Fault::All { .. } => "InvalidClaim",
+    };
+    Trouble::new(reason, error.to_string())
+}

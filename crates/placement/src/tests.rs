@@ -1,0 +1,7 @@
+//! The controllers together, against the model of a server.
+
+mod build;
+mod crashes;
+mod decisions;
+mod invariants;
+mod scenarios;

@@ -1,0 +1,197 @@
+//! What is decided, and what is said about it.
+
+use gantry_reconcile::harness::{Ending, Faults};
+use serde_json::{Value, json};
+
+use super::build::*;
+
+fn run(objects: Objects) -> Ending {
+    let team = Team::new();
+    let all = team.all();
+    scenario(&all, objects, vec![]).run(0, Faults::none()).unwrap()
+}
+
+fn get<'a>(ending: &'a Ending, resource: &gantry_reconcile::Resource, name: &str) -> &'a Value {
+    ending.server.get(resource, &key(name)).unwrap()
+}
+
+fn message(ending: &Ending, pod: &str) -> String {
+    let conditions = &get(ending, &PODS, pod)["status"]["conditions"];
+    let said = conditions.as_array().unwrap().iter().find(|it| it["type"] == "PodScheduled");
+    said.unwrap()["message"].as_str().unwrap_or_default().to_owned()
+}
+
+fn base() -> Objects {
+    vec![node("n1"), driver(), class("gpu", &json!({})), pool("p1", "n1", 1)]
+}
+
+#[test]
+fn a_pod_is_told_what_it_has() {
+    let mut objects = base();
+    objects.extend([template("t", &wish("gpu", 1)), owner("a", "t")]);
+    let ending = run(objects);
+    let pod = get(&ending, &PODS, "a");
+    assert_eq!(pod["spec"]["nodeName"], "n1");
+    let claims = ending.server.list(&CLAIMS);
+    let [claim] = claims.as_slice() else { panic!("{claims:?}") };
+    let name = claim["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("a-gpu-") && name.len() == "a-gpu-".len() + 5, "{name}");
+    let told = |name: &str| -> Value {
+        serde_json::from_str(pod["metadata"]["annotations"][name].as_str().unwrap()).unwrap()
+    };
+    assert_eq!(told("devmgmtproto.k8s.io/device-claim-statuses"), json!({"gpu": name}));
+    assert_eq!(
+        told("devmgmtproto.k8s.io/device-allocations"),
+        json!({"main": [
+            {"driver": "gpu.example.com", "pool": "p1", "claim": name, "device": "d0"}
+        ]})
+    );
+    let status = &claim["status"];
+    assert_eq!(status["nodeName"], "n1");
+    assert_eq!(status["podNames"], json!(["a"]));
+    let entry = &ending.server.list(&POOLS)[0]["status"]["allocations"][0];
+    assert_eq!(
+        (&entry["state"], &entry["deviceName"], &entry["accessMode"]),
+        (&json!("Bound"), &json!("d0"), &json!("ReadWriteExclusive"))
+    );
+}
+
+#[test]
+fn it_is_said_why_a_pod_waits() {
+    let claims = |more: &[(gantry_reconcile::Resource, Value)]| {
+        let mut objects = base();
+        objects.extend(more.iter().cloned());
+        objects
+    };
+    let asks = |spec: &Value| claims(&[claim("c", spec), user("a", "c")]);
+    let table = [
+        (
+            "too many",
+            asks(&wish("gpu", 2)),
+            "0/1 nodes: 1 insufficient devices for claim gpu (1 too few)",
+        ),
+        (
+            "a class that is not there",
+            asks(&wish("tpu", 1)),
+            "claim gpu, entry main: device class \"tpu\" not found",
+        ),
+        ("a claim that is not there", claims(&[user("a", "c")]), "claim \"c\" not found"),
+        (
+            "a template that is not there",
+            claims(&[owner("a", "t")]),
+            "claim template \"t\" not found",
+        ),
+        (
+            "a constraint that nothing meets",
+            asks(&json!({"claims": [{"deviceClass": "gpu", "constraints": "false"}]})),
+            "0/1 nodes: 1 insufficient devices for claim gpu (1 constraints not met)",
+        ),
+        (
+            "too small a node",
+            {
+                let mut objects = asks(&wish("gpu", 1));
+                objects[0] = small_node("n1", "50m");
+                objects
+            },
+            "0/1 nodes: 1 Insufficient cpu",
+        ),
+    ];
+    for (why, objects, expected) in table {
+        let ending = run(objects);
+        assert_eq!(message(&ending, "a"), expected, "{why}");
+        assert!(get(&ending, &PODS, "a")["spec"]["nodeName"].is_null(), "{why}");
+    }
+}
+
+#[test]
+fn a_device_in_use_is_said_to_be() {
+    let mut objects = base();
+    objects.extend([
+        claim("one", &wish("gpu", 1)),
+        claim("two", &wish("gpu", 1)),
+        user("a", "one"),
+        user("b", "two"),
+    ]);
+    let ending = run(objects);
+    let expected = "0/1 nodes: 1 insufficient devices for claim gpu (1 in use)";
+    assert_eq!(message(&ending, "b"), expected);
+    let conditions = get(&ending, &CLAIMS, "two")["status"]["conditions"].clone();
+    assert_eq!(conditions[0]["type"], "Schedulable");
+    assert_eq!(
+        (&conditions[0]["status"], &conditions[0]["message"]),
+        (&json!("False"), &json!(expected))
+    );
+    assert!(ending.notes.iter().any(|it| it.reason == "FailedScheduling"), "{:?}", ending.notes);
+}
+
+#[test]
+fn carriers_that_cannot_be_read_are_never_ignored() {
+    let mut broken = user("a", "c");
+    broken.1["metadata"]["annotations"]["devmgmtproto.k8s.io/device-claims"] = json!("[{");
+    let mut twice = user("b", "c");
+    twice.1["metadata"]["annotations"]["devmgmtproto.k8s.io/pod-devices"] = json!("x");
+    let mut objects = base();
+    objects.extend([claim("c", &wish("gpu", 1)), broken, twice]);
+    let ending = run(objects);
+    for name in ["a", "b"] {
+        assert!(get(&ending, &PODS, name)["spec"]["nodeName"].is_null(), "{name}");
+        let said = |it: &gantry_reconcile::Held| {
+            it.reason == "InvalidDeviceClaims" && it.about.key == key(name)
+        };
+        assert!(ending.held.iter().any(said), "{name}: {:?}", ending.held);
+    }
+}
+
+#[test]
+fn a_companion_object_carries_claims_too() {
+    let mut carried = user("a", "c");
+    carried.1["metadata"]["annotations"] = json!({"devmgmtproto.k8s.io/pod-devices": "beside"});
+    let beside = json!({
+        "metadata": {"name": "beside", "namespace": "default"},
+        "spec": {
+            "deviceClaims": [{"name": "x", "claimName": "c"}],
+            "containers": {"main": [{"name": "x"}]},
+        },
+    });
+    let mut objects = base();
+    objects.extend([claim("c", &wish("gpu", 1)), carried, (POD_DEVICES, beside)]);
+    let ending = run(objects);
+    assert_eq!(get(&ending, &PODS, "a")["spec"]["nodeName"], "n1");
+    assert_eq!(get(&ending, &CLAIMS, "c")["status"]["podNames"], json!(["a"]));
+}
+
+#[test]
+fn classes_drivers_and_pools_say_what_they_are_worth() {
+    let mut objects = base();
+    objects.extend([
+        class("tpu", &json!({"deviceType": "tpu"})),
+        class("broken", &json!({"constraints": "device.x = 1"})),
+        (DRIVERS, json!({"metadata": {"name": "idle.example.com"}, "deviceTypes": ["x", "y"]})),
+        (
+            POOLS,
+            json!({
+                "metadata": {"name": "odd"},
+                "spec": {"nodeName": "n1", "driver": "gpu.example.com",
+                    "devices": [{"name": "d", "requests": {"mem": "1"}}]},
+            }),
+        ),
+    ]);
+    let ending = run(objects);
+    let said = |resource: &gantry_reconcile::Resource, name: &str, kind: &str| -> String {
+        let key = gantry_reconcile::Key::cluster(name);
+        let object = ending.server.get(resource, &key).unwrap();
+        let list = object["status"]["conditions"].as_array().unwrap();
+        list.iter().find(|it| it["type"] == kind).unwrap()["status"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(said(&CLASSES, "gpu", "Ready"), "True");
+    assert_eq!(said(&CLASSES, "tpu", "Ready"), "False");
+    assert_eq!(said(&CLASSES, "gpu", "ConstraintsValid"), "True");
+    assert_eq!(said(&CLASSES, "broken", "ConstraintsValid"), "False");
+    assert_eq!(said(&DRIVERS, "gpu.example.com", "Ready"), "True");
+    assert_eq!(said(&DRIVERS, "idle.example.com", "Ready"), "False");
+    assert_eq!(said(&POOLS, "p1", "Valid"), "True");
+    assert_eq!(said(&POOLS, "odd", "Valid"), "False");
+    let key = gantry_reconcile::Key::cluster("gpu");
+    let class = ending.server.get(&CLASSES, &key).unwrap();
+    assert_eq!(class["status"]["drivers"], json!(["gpu.example.com"]));
+}

@@ -1,0 +1,110 @@
+//! What must hold at every revision of the server.
+
+use std::collections::BTreeMap;
+
+use gantry_api::devices::{DeviceClaim, DevicePool, LedgerEntry};
+use gantry_api::finding::Source;
+use gantry_devices::lower::{Catalog, Snapshot};
+use gantry_reconcile::harness::Server;
+use serde_json::Value;
+
+use super::build::{CLAIMS, POOLS};
+use crate::claim::is_hold;
+use crate::ledger::{beside, is_about};
+use crate::scheduler::scene::whole;
+use crate::seen::Seen;
+
+/// Whether what claims have must stand in ledgers at every revision too. Where pools are made anew it
+/// does so in the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claims {
+    Always,
+    InTheEnd,
+}
+
+/// Goes through all that ever happened, in order, and checks that
+/// I1. what ledgers give away never exceeds what is published when it is given,
+/// I2. what claims have stands in ledgers, and
+/// I3. nobody has a device beside somebody who bears no company.
+pub(super) fn hold(server: &Server, claims: Claims) {
+    let mut events: Vec<(u64, bool, Value, bool)> = Vec::new();
+    for (is_pool, resource) in [(true, POOLS), (false, CLAIMS)] {
+        for (text, end) in server.history(&resource) {
+            let object: Value = serde_json::from_str(text).unwrap();
+            let revision = object["metadata"]["resourceVersion"].as_str().unwrap();
+            events.push((revision.parse().unwrap(), is_pool, object, end));
+        }
+    }
+    events.sort_by_key(|it| it.0);
+    let mut state = State::default();
+    for (revision, is_pool, object, end) in events {
+        let name = object["metadata"]["uid"].as_str().unwrap().to_owned();
+        match (is_pool, end) {
+            (true, true) => drop(state.pools.remove(&name)),
+            (false, true) => drop(state.claims.remove(&name)),
+            (true, false) => {
+                let pool: Seen<DevicePool> = serde_json::from_value(object).unwrap();
+                check_pool(revision, &pool, state.pools.get(&name));
+                state.pools.insert(name, pool);
+            }
+            (false, false) => {
+                let claim: Seen<DeviceClaim> = serde_json::from_value(object).unwrap();
+                state.claims.insert(name, claim);
+            }
+        }
+        if claims == Claims::Always {
+            state.check_claims(revision);
+        }
+    }
+    state.check_claims(u64::MAX);
+}
+
+#[derive(Default)]
+struct State {
+    pools: BTreeMap<String, Seen<DevicePool>>,
+    claims: BTreeMap<String, Seen<DeviceClaim>>,
+}
+
+impl State {
+    /// I2.
+    fn check_claims(&self, revision: u64) {
+        for claim in self.claims.values() {
+            for held in claim.status.allocations.iter().filter(|it| is_hold(it)) {
+                let found = self.pools.values().any(|pool| {
+                    pool.status.allocations.iter().any(|entry| {
+                        entry.claim_ref.uid == claim.metadata.uid.as_str()
+                            && is_about(entry, &pool.metadata.name, held)
+                    })
+                });
+                assert!(found, "revision {revision}: {} has {held:?}", claim.metadata.name);
+            }
+        }
+    }
+}
+
+/// I1 and I3.
+fn check_pool(revision: u64, pool: &Seen<DevicePool>, before: Option<&Seen<DevicePool>>) {
+    let entries: &[LedgerEntry] = &pool.status.allocations;
+    for (at, one) in entries.iter().enumerate() {
+        for other in &entries[..at] {
+            let same = one.device_name.is_some() && one.device_name == other.device_name;
+            assert!(
+                !same || beside(one.access_mode, other.access_mode),
+                "revision {revision}: {one:?} beside {other:?}"
+            );
+        }
+    }
+    let given = before.is_none_or(|before| before.status.allocations != *entries);
+    let over = |pool: &Seen<DevicePool>| {
+        let catalog = Catalog::new(Source::Server, [], []);
+        let snapshot = Snapshot::new(&catalog, &[], &whole(pool).into_iter().collect::<Vec<_>>());
+        snapshot.inventory.pools().iter().any(|it| it.overcommitted())
+    };
+    if given && over(pool) {
+        assert!(
+            before.is_some_and(over),
+            "revision {revision}: {} gives too much",
+            pool.metadata.name
+        );
+    }
+}

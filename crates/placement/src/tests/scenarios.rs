@@ -1,0 +1,326 @@
+//! The numbered scenarios of the loop.
+
+use gantry_reconcile::harness::{Action, Ending, Faults, Server};
+use gantry_reconcile::{Controller, Key, Outcome, Propagation, View, World, Write};
+use serde_json::{Value, json};
+
+use super::build::*;
+use super::invariants::{self, Claims};
+use crate::Scheduler;
+
+fn base() -> Objects {
+    vec![
+        node("n1"),
+        node("n2"),
+        driver(),
+        class("gpu", &json!({})),
+        pool("p1", "n1", 1),
+        pool("p2", "n2", 1),
+    ]
+}
+
+fn run(objects: Objects, script: Vec<Action>) -> Ending {
+    let team = Team::new();
+    let all = team.all();
+    scenario(&all, objects, script).run(0, Faults::none()).unwrap()
+}
+
+fn is_placed(server: &Server, pod: &str) -> bool {
+    server.get(&PODS, &key(pod)).is_some_and(|it| it["spec"]["nodeName"].is_string())
+}
+
+/// Lets the controllers come to rest between two things that users do: they do the second only when
+/// this is true.
+fn held(ending: &Ending, pod: &str, reason: &str) -> bool {
+    ending.held.iter().any(|it| it.reason == reason && it.about.key == key(pod))
+}
+
+#[test]
+fn scenario_95_a_death_between_any_two_steps_leaves_everything_right() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([
+        template("t", &wish("gpu", 1)),
+        claim("shared", &wish("gpu", 1)),
+        owner("a", "t"),
+        user("b", "shared"),
+        user("c", "shared"),
+    ]);
+    let scenario = scenario(&all, objects, vec![remove("a"), remove("b")]);
+    for seed in 0..2 {
+        proven(scenario.prove_crashes(seed, checked));
+    }
+}
+
+#[test]
+fn scenario_96_storms_of_conflicts_pass() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    for at in 0..4 {
+        objects.push(claim(&format!("c{at}"), &wish("gpu", 1)));
+        objects.push(user(&format!("pod{at}"), &format!("c{at}")));
+    }
+    // For a while every other write to a pool comes too late.
+    let storm: Action = Box::new(|server| {
+        let count = std::cell::Cell::new(0_u32);
+        server.intercept(move |write| {
+            let late = *write.resource() == POOLS && count.get() < 40 && {
+                count.set(count.get() + 1);
+                !count.get().is_multiple_of(4)
+            };
+            late.then(|| Outcome::Stale("the object has been modified".to_owned()))
+        });
+    });
+    let script = vec![storm, remove("pod0"), remove("pod1")];
+    proven(scenario(&all, objects, script).prove_faults(0..10, checked));
+}
+
+#[test]
+fn scenario_97_pods_that_share_a_claim_share_its_node() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([claim("shared", &wish("gpu", 1)), user("a", "shared"), user("b", "shared")]);
+    proven(scenario(&all, objects, vec![make(user("c", "shared"))]).prove(0..8, |server| {
+        let nodes = server.list(&PODS).into_iter().map(|it| it["spec"]["nodeName"].clone());
+        let nodes: std::collections::BTreeSet<String> = nodes.map(|it| it.to_string()).collect();
+        assert_eq!(nodes.len(), 1, "{nodes:?}");
+        checked(server)
+    }));
+}
+
+/// Objects as a cache has them.
+fn world(objects: &[(gantry_reconcile::Resource, Value)]) -> World {
+    let scheduler = Scheduler::default();
+    let world = World::new(scheduler.kinds());
+    for (at, (resource, object)) in objects.iter().enumerate() {
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = json!((at + 1).to_string());
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("uid-{at}"));
+        }
+        world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+    }
+    world
+}
+
+#[test]
+fn scenario_97_the_pod_after_the_256th_is_refused() {
+    let consumers: Vec<Value> =
+        (0..256).map(|at| json!({"name": format!("u{at}"), "uid": format!("u{at}")})).collect();
+    let mut full = claim("shared", &wish("gpu", 1));
+    full.1["status"] = json!({
+        "allocations": [{"claimName": "main", "devicePoolName": "p1", "deviceName": "d0",
+            "accessMode": "ReadWriteExclusive"}],
+        "nodeName": "n1",
+        "reservedFor": consumers,
+    });
+    let mut objects = base();
+    objects.extend([full.clone(), user("a", "shared")]);
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let plan = Scheduler::default().plan(&world(&objects), &Key::cluster(crate::NAME), now);
+    let [held] = plan.held.as_slice() else { panic!("{plan:?}") };
+    assert_eq!(held.reason, "ClaimFull");
+    full.1["status"]["reservedFor"].as_array_mut().unwrap().pop();
+    objects[6] = full;
+    objects[0].1["status"] = json!({
+        "allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    });
+    let plan = Scheduler::default().plan(&world(&objects), &Key::cluster(crate::NAME), now);
+    let [step] = plan.steps.as_slice() else { panic!("{plan:?}") };
+    let Write::Merge { body, .. } = &step.write else { panic!("{step:?}") };
+    assert_eq!(body["status"]["reservedFor"].as_array().unwrap().len(), 256);
+}
+
+/// Tells what was found for a claim, as whoever reads configs does.
+fn found(claim: &'static str, says: &'static str) -> Action {
+    Box::new(move |server| {
+        let Some(uid) = server.get(&CLAIMS, &key(claim)).map(|it| it["metadata"]["uid"].clone())
+        else {
+            return;
+        };
+        let config = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
+            "metadata": {"name": "conf", "namespace": "default", "uid": "u", "managedFields": []},
+        });
+        let object = json!({
+            "metadata": {"name": claim, "namespace": "default"},
+            "claim": uid,
+            "found": {"v1/ConfigMap/default/conf": config},
+        });
+        server.create(&CONFIGS, object.clone());
+        server.edit(&CONFIGS, &key(claim), |it| it["found"] = object["found"].clone());
+    })
+}
+
+#[test]
+fn scenario_98_what_configures_devices_is_waited_for_and_copied_once() {
+    let mut spec = wish("gpu", 1);
+    spec["claims"][0]["configs"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "conf"}]);
+    let mut objects = base();
+    objects.extend([claim("c", &spec), user("a", "c")]);
+    let ending = run(objects.clone(), vec![]);
+    assert!(held(&ending, "a", "ConfigNotFound"), "{:?}", ending.held);
+    assert_eq!(shape(&ending.server)["entries"], json!({}), "nothing is set aside meanwhile");
+    let ending = run(objects, vec![found("c", "first"), make(node("n3"))]);
+    let copies = &ending.server.get(&CLAIMS, &key("c")).unwrap()["status"]["claimConfigs"];
+    assert_eq!(
+        *copies,
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "data": {"x": "first"},
+            "metadata": {"name": "conf", "namespace": "default", "uid": "u"}}])
+    );
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([claim("c", &spec), user("a", "c")]);
+    // Whatever it says later, the copy stays.
+    let script = vec![found("c", "first")];
+    proven(scenario(&all, objects, script).prove(0..6, checked));
+}
+
+fn quota(most: &str) -> Value {
+    json!({
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"gpu.deviceclass.devmgmtproto.k8s.io/devices": most}},
+    })
+}
+
+#[test]
+fn scenario_99_quotas_count_devices_when_they_are_given() {
+    let mut objects = base();
+    objects.extend([
+        (QUOTAS, quota("1")),
+        claim("one", &wish("gpu", 1)),
+        claim("two", &wish("gpu", 1)),
+        user("a", "one"),
+        user("b", "two"),
+    ]);
+    let ending = run(objects.clone(), vec![]);
+    assert!(is_placed(&ending.server, "a") && !is_placed(&ending.server, "b"));
+    assert!(held(&ending, "b", "QuotaExceeded"), "{:?}", ending.held);
+    let set = |most: &'static str| -> Action {
+        Box::new(move |server| {
+            server.edit(&QUOTAS, &key("q"), |it| it["spec"] = quota(most)["spec"].clone());
+        })
+    };
+    let ending = run(objects.clone(), vec![set("2")]);
+    assert!(is_placed(&ending.server, "a") && is_placed(&ending.server, "b"), "raised");
+    objects.remove(6);
+    objects.insert(6, (QUOTAS, quota("2")));
+    let ending = run(objects, vec![set("0")]);
+    let claims = ending.server.list(&CLAIMS);
+    let had = claims.iter().filter(|it| it["status"]["allocations"].is_array()).count();
+    let placed = ["a", "b"].iter().filter(|it| is_placed(&ending.server, it)).count();
+    assert_eq!(had, placed, "lowered: who has devices keeps them");
+}
+
+#[test]
+fn scenario_99_looking_on_takes_a_label() {
+    let privileged = json!({
+        "metadata": {"name": "all", "namespace": "default"}, "spec": {"driver": "gpu.example.com"},
+    });
+    let mut objects = base();
+    objects.extend([
+        claim("one", &wish("gpu", 1)),
+        user("a", "one"),
+        (PRIVILEGED, privileged),
+        user("watcher", "all"),
+    ]);
+    let ending = run(objects.clone(), vec![]);
+    assert!(held(&ending, "watcher", "AdminAccessDenied"), "{:?}", ending.held);
+    objects.push(namespace(&json!({"devmgmtproto.k8s.io/admin-access": "true"})));
+    let ending = run(objects.clone(), vec![]);
+    assert!(is_placed(&ending.server, "watcher") && is_placed(&ending.server, "a"));
+    assert_eq!(shape(&ending.server)["entries"], json!({"one": 1}), "who looks on holds nothing");
+    let unlabel: Action = Box::new(|server| {
+        server.edit(&NAMESPACES, &Key::cluster("default"), |it| {
+            it["metadata"]["labels"] = json!({});
+        });
+    });
+    let ending = run(objects, vec![unlabel, make(user("late", "one"))]);
+    assert!(is_placed(&ending.server, "late"), "who has what it needs is not asked again");
+}
+
+#[test]
+fn scenario_100_a_pool_that_shrinks_takes_nothing_from_who_holds_it() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.truncate(4);
+    objects.extend([
+        pool("p1", "n1", 2),
+        claim("both", &wish("gpu", 2)),
+        user("a", "both"),
+        claim("one", &wish("gpu", 1)),
+    ]);
+    let publish = |count: usize| -> Action {
+        Box::new(move |server| {
+            let spec = pool("p1", "n1", count).1["spec"].clone();
+            server.edit(&POOLS, &Key::cluster("p1"), |it| it["spec"] = spec.clone());
+        })
+    };
+    let settled = scenario(&all, objects.clone(), vec![]).run(0, Faults::none()).unwrap();
+    assert!(is_placed(&settled.server, "a"));
+    let ending = run(objects.clone(), vec![publish(1)]);
+    let conditions = |ending: &Ending| {
+        ending.server.get(&CLAIMS, &key("both")).unwrap()["status"]["conditions"].clone()
+    };
+    if is_placed(&ending.server, "a") {
+        let said = conditions(&ending);
+        let lost = said.as_array().unwrap().iter().find(|it| it["type"] == "DeviceLost");
+        assert_eq!(lost.unwrap()["status"], "True", "{said}");
+    }
+    proven(scenario(&all, objects, vec![publish(1), publish(2)]).prove(0..6, checked));
+}
+
+#[test]
+fn scenario_100_a_pool_that_is_made_anew_gets_its_ledger_back() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.truncate(4);
+    objects.extend([pool("p1", "n1", 2), claim("one", &wish("gpu", 1)), user("a", "one")]);
+    let again: Action = Box::new(|server| {
+        server.delete(&POOLS, &Key::cluster("p1"), Propagation::Background);
+        server.create(&POOLS, pool("p1", "n1", 2).1);
+    });
+    proven(scenario(&all, objects, vec![again]).prove(0..8, |server| {
+        invariants::hold(server, Claims::InTheEnd);
+        shape(server)
+    }));
+}
+
+#[test]
+fn scenario_100_a_node_that_goes_takes_nothing_along() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([claim("one", &wish("gpu", 1)), user("a", "one")]);
+    let leave: Action = Box::new(|server| {
+        let resource = gantry_pods::view::Node::RESOURCE;
+        server.delete(&resource, &Key::cluster("n1"), Propagation::Background);
+    });
+    let script = vec![leave, remove("a")];
+    proven(scenario(&all, objects, script).prove(0..8, checked));
+}
+
+#[test]
+fn scenario_101_a_claim_is_made_once() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([template("t", &wish("gpu", 1)), owner("a", "t")]);
+    proven(scenario(&all, objects, vec![]).prove(0..8, |server| {
+        assert_eq!(server.list(&CLAIMS).len(), 1);
+        let made = server.history(&CLAIMS).map(|(text, _)| {
+            let object: Value = serde_json::from_str(text).unwrap();
+            object["metadata"]["uid"].to_string()
+        });
+        assert_eq!(made.collect::<std::collections::BTreeSet<_>>().len(), 1, "never two");
+        checked(server)
+    }));
+}

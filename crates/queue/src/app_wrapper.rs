@@ -1,0 +1,210 @@
+//! AppWrappers as the queue reads them.
+
+use gantry_api::queue::{
+    AppWrapperState, AppWrapperStatus, PodResources, QueueState, Requeuing, SchedulingSettings,
+};
+use gantry_reconcile::{Meta, Reference, Resource, View};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::demand::Demand;
+
+/// An AppWrapper.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct AppWrapper {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What is wanted.
+    pub spec: Spec,
+    /// Where it stands.
+    pub status: AppWrapperStatus,
+}
+
+impl View for AppWrapper {
+    const RESOURCE: Resource =
+        Resource::namespaced("workload.codeflare.dev", "v1beta1", "appwrappers", "AppWrapper");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// What is wanted of an AppWrapper.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// Larger goes first.
+    pub priority: i32,
+    /// Priority gained per second of waiting.
+    #[serde(rename = "priorityslope")]
+    pub slope: f64,
+    /// The wrapped objects.
+    pub resources: Resources,
+    /// When it counts as running, and what happens when it does not get there.
+    pub scheduling_spec: Option<SchedulingSettings>,
+}
+
+/// The wrapped objects.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// One entry per wrapped object.
+    #[serde(rename = "GenericItems")]
+    pub items: Vec<Item>,
+}
+
+/// One wrapped object. Its text is kept as it is: it is read when it is created, and the demand of
+/// its pods was counted when it came.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "RawItem")]
+pub struct Item {
+    template: Option<Box<str>>,
+    /// Condition types of the object that mean it has finished, as the user wrote them.
+    pub completion: String,
+    /// What its pods ask for.
+    pub demand: Demand,
+}
+
+/// An item as the server has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawItem {
+    generictemplate: Option<Box<RawValue>>,
+    custompodresources: Vec<PodResources>,
+    completionstatus: Option<String>,
+}
+
+impl From<RawItem> for Item {
+    fn from(raw: RawItem) -> Self {
+        let RawItem { generictemplate: template, custompodresources, completionstatus } = raw;
+        let template = template.map(|it| Box::<str>::from(it.get()));
+        let object: Option<Value> = template.as_deref().and_then(|it| read(it).ok());
+        Self {
+            demand: Demand::of(&custompodresources, object.as_ref()),
+            completion: completionstatus.unwrap_or_default(),
+            template,
+        }
+    }
+}
+
+/// Nobody could make an object of a text that is none; the server would not have taken it.
+fn read(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text)
+}
+
+impl Item {
+    /// The object to create, as the user wrote it; nothing where there is none.
+    #[must_use]
+    pub fn object(&self) -> Option<Value> {
+        self.template.as_deref().and_then(|it| read(it).ok()).filter(Value::is_object)
+    }
+}
+
+impl AppWrapper {
+    /// The wrapped objects.
+    #[must_use]
+    pub fn items(&self) -> &[Item] {
+        &self.spec.resources.items
+    }
+
+    /// What all its pods ask for.
+    #[must_use]
+    pub fn demand(&self) -> Demand {
+        let mut sum = Demand::default();
+        for item in self.items() {
+            sum.add(&item.demand);
+        }
+        sum
+    }
+
+    /// How many pods must be running or have succeeded; zero for none.
+    #[must_use]
+    pub fn min_available(&self) -> i64 {
+        self.scheduling().map_or(0, |it| it.min_available.max(0))
+    }
+
+    /// What happens when too few pods come up in time, as far as that is said.
+    #[must_use]
+    pub fn requeuing(&self) -> Option<&Requeuing> {
+        self.scheduling()?.requeuing.as_ref()
+    }
+
+    /// How many seconds it may run; zero for without end.
+    #[must_use]
+    pub fn limit(&self) -> i64 {
+        let duration = self.scheduling().and_then(|it| it.dispatch_duration.as_ref());
+        duration.map_or(0, |it| it.limit.max(0))
+    }
+
+    /// Node labels that its pods need, as far as that is said.
+    #[must_use]
+    pub fn scheduling(&self) -> Option<&SchedulingSettings> {
+        self.spec.scheduling_spec.as_ref()
+    }
+
+    /// When the queue saw it first; when it was made, where that is not written yet.
+    #[must_use]
+    pub fn first_seen(&self) -> Timestamp {
+        let seen = self.status.first_seen.as_ref().map(|it| it.0);
+        seen.or(self.metadata.creation_timestamp).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Where it stands; `None` before the queue has seen it.
+    #[must_use]
+    pub fn state(&self) -> Option<&AppWrapperState> {
+        self.status.state.as_ref()
+    }
+
+    /// The last notable step.
+    #[must_use]
+    pub fn step(&self) -> Option<&QueueState> {
+        self.status.queue_state.as_ref()
+    }
+
+    /// Whether it waits to be dispatched.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.state() == Some(&AppWrapperState::Pending)
+            && !self.status.can_run
+            && !self.metadata.is_going()
+    }
+
+    /// Itself, to say something about.
+    #[must_use]
+    pub fn about(&self) -> Reference {
+        Reference::to(&Self::RESOURCE, &self.metadata)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_is_read_from_text_and_from_a_tree() {
+        let object = json!({
+            "metadata": {"name": "a", "namespace": "n"},
+            "spec": {"priority": 3, "priorityslope": 0.5, "resources": {"Items": [], "GenericItems": [
+                {"replicas": 1, "completionstatus": "Complete", "generictemplate":
+                    {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [
+                        {"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]}}},
+                {"custompodresources": [{"replicas": 2, "requests": {"cpu": 1}}]},
+            ]}},
+            "status": {"state": "Pending", "controllerfirsttimestamp": "2026-01-01T00:00:00.000001Z"},
+        });
+        let text: AppWrapper = serde_json::from_str(&object.to_string()).unwrap();
+        let tree = AppWrapper::deserialize(&object).unwrap();
+        for it in [text, tree] {
+            assert_eq!((it.spec.priority, it.items().len()), (3, 2));
+            assert_eq!(it.items()[0].object().unwrap()["kind"], "Pod");
+            assert_eq!(it.items()[1].object(), None);
+            assert_eq!(it.demand().compat.cpu, 3500);
+            assert!(it.waits());
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What the cluster has and what is taken of it, kept up to date with every change.
+//!
+//! Nodes are added up in groups that keep the same pods away, because what is free depends on what an
+//! AppWrapper's pods put up with. It is a sum: that what is free may be in pieces too small is not seen.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use gantry_pods::view::{Node, Phase, Pod, Taint, TaintEffect};
+use gantry_pods::{Requests, fit};
+use gantry_reconcile::Key;
+
+use crate::amounts::{Amounts, Rest};
+use crate::demand::Reach;
+use crate::dispatch::LABEL;
+
+/// Nodes, pods, and the sums over them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Capacity {
+    rest: Rest,
+    nodes: HashMap<String, Spot>,
+    groups: BTreeMap<Barrier, Group>,
+    pods: HashMap<Key, Load>,
+    usages: HashMap<Key, Usage>,
+}
+
+/// What keeps pods away from nodes, in one word that is the same for the same taints.
+pub type Barrier = Arc<str>;
+
+/// Nodes with the same taints.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Group {
+    taints: Vec<Taint>,
+    nodes: usize,
+    room: Amounts,
+    used: Amounts,
+}
+
+/// A node. One that takes no pods, or is not there, is in no group.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Spot {
+    /// Whether the node was seen, and not only pods on it.
+    is_known: bool,
+    group: Option<Barrier>,
+    room: Amounts,
+    used: Amounts,
+    labels: BTreeMap<String, String>,
+    pods: BTreeSet<Key>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq)]
+struct Load {
+    amounts: Amounts,
+    /// The AppWrapper it belongs to.
+    wrapper: Option<Key>,
+    place: Place,
+}
+
+/// Where a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// On a node.
+    On(String),
+    /// It has succeeded: what it did need not be done again.
+    Done,
+}
+
+/// What the pods of one AppWrapper take.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Of nodes, and what pods took that have succeeded.
+    pub used: Amounts,
+    /// Of nodes that count as room, by group.
+    pub on: BTreeMap<Barrier, Amounts>,
+}
+
+/// What a change means to those that wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// Whether there may be more room than before.
+    pub released: bool,
+    /// The AppWrappers whose pods take something else now.
+    pub wrappers: BTreeSet<Key>,
+}
+
+impl Capacity {
+    /// An empty cluster, in which these resources count.
+    #[must_use]
+    pub fn new(rest: Rest) -> Self {
+        Self { rest, ..Self::default() }
+    }
+
+    /// Takes note of a node, or that it is gone.
+    pub fn node(&mut self, name: &str, node: Option<&Node>) -> Effect {
+        let mut effect = Effect::default();
+        let group = node.and_then(barrier_of);
+        let next = match node {
+            None => Spot::default(),
+            Some(node) => Spot {
+                is_known: true,
+                group: group.as_ref().map(|(barrier, _)| Arc::clone(barrier)),
+                room: Amounts::of(&Requests::available(&node.status.allocatable), self.rest),
+                labels: node.metadata.labels.clone(),
+                ..Spot::default()
+            },
+        };
+        // Nodes say every few seconds that they live; most of it changes nothing here.
+        let same = |it: &Spot| {
+            (it.is_known, &it.group, &it.room, &it.labels)
+                == (next.is_known, &next.group, &next.room, &next.labels)
+        };
+        let before = self.nodes.get(name);
+        let is_same = match before {
+            Some(before) => same(before),
+            None => node.is_none(),
+        };
+        if is_same {
+            return effect;
+        }
+        let pods = before.map(|it| it.pods.clone()).unwrap_or_default();
+        for key in &pods {
+            self.detach(key, &mut effect);
+        }
+        self.leave_group(name);
+        let room = next.room.clone();
+        self.nodes.insert(name.to_owned(), next);
+        if let Some((barrier, taints)) = group {
+            let new = || Group { taints, ..Group::default() };
+            let group = self.groups.entry(barrier).or_insert_with(new);
+            group.nodes += 1;
+            group.room.add(&room);
+            effect.released = true;
+        }
+        for key in &pods {
+            self.attach(key, &mut effect);
+        }
+        self.forget_if_empty(name);
+        effect
+    }
+
+    /// Takes note of a pod, or that it is gone.
+    pub fn pod(&mut self, key: &Key, pod: Option<&Pod>) -> Effect {
+        let load = pod.and_then(|it| self.load(it));
+        let mut effect = Effect::default();
+        if self.pods.get(key) == load.as_ref() {
+            return effect;
+        }
+        if self.detach(key, &mut effect) {
+            effect.released = true;
+        }
+        self.pods.remove(key);
+        if let Some(load) = load {
+            self.pods.insert(key.clone(), load);
+            self.attach(key, &mut effect);
+        }
+        effect
+    }
+
+    /// What is free for pods with this reach, on nodes with these labels.
+    #[must_use]
+    pub fn free(&self, reach: &Reach, labels: &BTreeMap<String, String>) -> Amounts {
+        let mut free = Amounts::default();
+        if labels.is_empty() {
+            for group in self.groups.values().filter(|it| it.lets(reach)) {
+                free.add(&group.room);
+                free.take(&group.used);
+            }
+        } else {
+            let has =
+                |it: &&Spot| labels.iter().all(|(key, value)| it.labels.get(key) == Some(value));
+            for spot in self.nodes.values().filter(has) {
+                let group = spot.group.as_ref().and_then(|it| self.groups.get(it));
+                if group.is_some_and(|it| it.lets(reach)) {
+                    free.add(&spot.room);
+                    free.take(&spot.used);
+                }
+            }
+        }
+        free.at_least_nothing();
+        free
+    }
+
+    /// What the pods of an AppWrapper take.
+    #[must_use]
+    pub fn usage(&self, wrapper: &Key) -> Option<&Usage> {
+        self.usages.get(wrapper)
+    }
+
+    /// Whether pods with this reach may be on nodes of a group.
+    #[must_use]
+    pub fn lets(&self, barrier: &Barrier, reach: &Reach) -> bool {
+        self.groups.get(barrier).is_some_and(|it| it.lets(reach))
+    }
+
+    /// Counts a node out of its group. Its pods must have been counted out before.
+    fn leave_group(&mut self, name: &str) {
+        let Some(spot) = self.nodes.get(name) else { return };
+        let Some(barrier) = &spot.group else { return };
+        if let Some(group) = self.groups.get_mut(barrier) {
+            group.nodes -= 1;
+            group.room.take(&spot.room);
+            if group.nodes == 0 {
+                self.groups.remove(barrier);
+            }
+        }
+    }
+
+    fn load(&self, pod: &Pod) -> Option<Load> {
+        let wrapper = pod.metadata.labels.get(LABEL);
+        let wrapper = wrapper.map(|name| Key::new(&pod.metadata.namespace, name));
+        let place = match pod.status.phase {
+            Phase::Succeeded if wrapper.is_some() => Place::Done,
+            Phase::Succeeded | Phase::Failed => return None,
+            Phase::Pending | Phase::Running | Phase::Unknown if pod.spec.node_name.is_empty() => {
+                return None;
+            }
+            Phase::Pending | Phase::Running | Phase::Unknown => {
+                Place::On(pod.spec.node_name.clone())
+            }
+        };
+        Some(Load { amounts: Amounts::of(&Requests::of(pod), self.rest), wrapper, place })
+    }
+
+    /// Counts a pod in where it is.
+    fn attach(&mut self, key: &Key, effect: &mut Effect) {
+        let Some(load) = self.pods.get(key) else { return };
+        let mut barrier = None;
+        if let Place::On(node) = &load.place {
+            let spot = self.nodes.entry(node.clone()).or_default();
+            spot.used.add(&load.amounts);
+            spot.pods.insert(key.clone());
+            barrier.clone_from(&spot.group);
+            if let Some(group) = spot.group.as_ref().and_then(|it| self.groups.get_mut(it)) {
+                group.used.add(&load.amounts);
+            }
+        }
+        if let Some(wrapper) = &load.wrapper {
+            let usage = self.usages.entry(wrapper.clone()).or_default();
+            usage.used.add(&load.amounts);
+            if let Some(barrier) = barrier {
+                usage.on.entry(barrier).or_default().add(&load.amounts);
+            }
+            effect.wrappers.insert(wrapper.clone());
+        }
+    }
+
+    /// Counts a pod out where it was. Returns whether it was on a node that counts as room.
+    fn detach(&mut self, key: &Key, effect: &mut Effect) -> bool {
+        let Some(load) = self.pods.get(key) else { return false };
+        let load = load.clone();
+        let mut barrier = None;
+        if let Place::On(node) = &load.place
+            && let Some(spot) = self.nodes.get_mut(node)
+        {
+            spot.used.take(&load.amounts);
+            spot.pods.remove(key);
+            barrier.clone_from(&spot.group);
+            if let Some(group) = spot.group.as_ref().and_then(|it| self.groups.get_mut(it)) {
+                group.used.take(&load.amounts);
+            }
+            self.forget_if_empty(node);
+        }
+        if let Some(wrapper) = &load.wrapper
+            && let Some(usage) = self.usages.get_mut(wrapper)
+        {
+            usage.used.take(&load.amounts);
+            if let Some(barrier) = &barrier
+                && let Some(on) = usage.on.get_mut(barrier)
+            {
+                on.take(&load.amounts);
+                if on.is_nothing() {
+                    usage.on.remove(barrier);
+                }
+            }
+            if *usage == Usage::default() {
+                self.usages.remove(wrapper);
+            }
+            effect.wrappers.insert(wrapper.clone());
+        }
+        barrier.is_some()
+    }
+
+    /// A node that is not there stays as long as pods are on it.
+    fn forget_if_empty(&mut self, name: &str) {
+        if self.nodes.get(name).is_some_and(|it| !it.is_known && it.pods.is_empty()) {
+            self.nodes.remove(name);
+        }
+    }
+}
+
+/// The group of a node, and what keeps pods away from it; none where it takes no pods.
+fn barrier_of(node: &Node) -> Option<(Barrier, Vec<Taint>)> {
+    if node.spec.unschedulable || !node.is_ready() {
+        return None;
+    }
+    let hard = |it: &&Taint| it.effect != TaintEffect::PreferNoSchedule;
+    let mut taints: Vec<Taint> = node.spec.taints.iter().filter(hard).cloned().collect();
+    let spell = |it: &Taint| format!("{}={}:{}", it.key, it.value, it.effect.as_str());
+    taints.sort_by_cached_key(spell);
+    for taint in &mut taints {
+        // When it was put there is no difference between nodes.
+        taint.time_added = None;
+    }
+    let words: Vec<String> = taints.iter().map(spell).collect();
+    Some((Barrier::from(words.join(",")), taints))
+}
+
+impl Group {
+    /// Whether pods with this reach may be on its nodes. Of templates that nobody can find it is only
+    /// known that they do not put up with what keeps all usual pods away.
+    fn lets(&self, reach: &Reach) -> bool {
+        match reach.templates() {
+            [] => !self.taints.iter().any(keeps_usual_pods_away),
+            templates => templates.iter().any(|it| !fit::keeps_away(&self.taints, it)),
+        }
+    }
+}
+
+fn keeps_usual_pods_away(taint: &Taint) -> bool {
+    taint.key.starts_with("node.kubernetes.io/")
+        || matches!(
+            taint.key.as_str(),
+            "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"
+        )
+}
+
+#[cfg(test)]
+mod tests;

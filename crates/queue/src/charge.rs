@@ -1,0 +1,113 @@
+//! What AppWrappers are charged to quota trees, and what is charged while a plan is made.
+
+use std::collections::BTreeMap;
+
+use gantry_api::queue::QueueState;
+use gantry_reconcile::World;
+
+use crate::amounts::{Amounts, GPU};
+use crate::app_wrapper::AppWrapper;
+use crate::condition::{self, kind};
+use crate::quota::{Allocation, Consumer, ConsumerId, Forest, Standing, Subtree};
+use crate::settings::Settings;
+
+/// What quota an AppWrapper holds, if any. One that was told to make room holds none any more, though
+/// its pods may still be there.
+#[must_use]
+pub fn standing(wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
+    if !wrapper.status.can_run || yields(wrapper) {
+        return None;
+    }
+    let passed = condition::newest_since(&wrapper.status, kind::HEAD_OF_LINE);
+    let since = passed.unwrap_or_else(|| wrapper.first_seen());
+    Some(Standing { since, consumer: consumer(wrapper, settings) })
+}
+
+/// Whether an AppWrapper was told to make room and has not done so yet.
+fn yields(wrapper: &AppWrapper) -> bool {
+    wrapper.status.can_run && wrapper.step() == Some(&QueueState::Preempted)
+}
+
+/// The labels an AppWrapper must get before it is evaluated.
+pub(crate) fn missing_labels(world: &World, wrapper: &AppWrapper) -> BTreeMap<String, String> {
+    let (forest, _) = Forest::new(world.shelf::<Subtree>().all());
+    forest.missing_labels(&wrapper.metadata.labels)
+}
+
+/// The quota trees, with everybody charged that holds something.
+#[derive(Debug)]
+pub(crate) struct Charges {
+    forest: Forest,
+    /// Those that were told to make room and have not done so yet: their priority, and what they take.
+    yielding: Vec<(i32, Amounts)>,
+}
+
+impl Charges {
+    /// The charges of a world, made anew for every plan: who passed first is charged first, so who
+    /// borrows is the same each time.
+    pub(crate) fn of(world: &World, settings: &Settings) -> Self {
+        let wrappers = world.shelf::<AppWrapper>().all();
+        let standing = wrappers.iter().filter_map(|it| standing(it, settings));
+        let (forest, _) = Forest::standing(world.shelf::<Subtree>().all(), standing);
+        let yielding = wrappers.iter().filter(|it| yields(it));
+        let yielding = yielding.map(|it| (it.spec.priority, taken(it, settings)));
+        Self { forest, yielding: yielding.collect() }
+    }
+
+    /// Whether the labels of an AppWrapper say what it is charged to in every tree.
+    pub(crate) fn knows(&self, wrapper: &AppWrapper) -> bool {
+        self.forest.missing_labels(&wrapper.metadata.labels).is_empty()
+    }
+
+    /// Charges an AppWrapper.
+    ///
+    /// # Errors
+    /// What is missing, and where.
+    pub(crate) fn charge(
+        &mut self,
+        wrapper: &AppWrapper,
+        settings: &Settings,
+    ) -> Result<Allocation, String> {
+        self.forest.try_allocate(&consumer(wrapper, settings)).map_err(|it| it.to_string())
+    }
+
+    /// Takes the last charge back.
+    pub(crate) fn undo(&mut self, allocation: Allocation) {
+        let undone = self.forest.undo(allocation);
+        debug_assert!(undone.is_ok(), "nothing was charged since");
+    }
+
+    /// What will be free that still looks taken to one of this priority: those who make room are
+    /// counted as gone, unless they count as free for it anyway.
+    pub(crate) fn spared<'a>(
+        &'a self,
+        priority: i32,
+        victims: impl Iterator<Item = &'a (i32, Amounts)>,
+    ) -> Amounts {
+        let mut spared = Amounts::default();
+        for (of, amounts) in self.yielding.iter().chain(victims) {
+            if *of >= priority {
+                spared.add(amounts);
+            }
+        }
+        spared
+    }
+}
+
+/// What an AppWrapper takes, or will.
+pub(crate) fn taken(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
+    wrapper.demand().by(settings.inference).clone()
+}
+
+fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
+    let Amounts { cpu, memory, gpu, others } = taken(wrapper, settings);
+    let three = [("cpu", cpu), ("memory", memory), (GPU, gpu)];
+    let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
+    Consumer {
+        id: ConsumerId::from(wrapper.metadata.key()),
+        priority: wrapper.spec.priority,
+        preemptable: settings.preempts(),
+        request: three.chain(others).collect(),
+        labels: wrapper.metadata.labels.clone(),
+    }
+}

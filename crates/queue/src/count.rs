@@ -1,0 +1,152 @@
+//! The pods of an AppWrapper, counted.
+
+use std::sync::Arc;
+
+use gantry_api::queue::{AppWrapperStatus, PendingPod};
+use gantry_pods::Requests;
+use gantry_pods::view::{Condition, Phase, Pod, Truth};
+use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::amounts::{Amounts, Rest};
+
+/// Pods by phase, and what they ask for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Pods that wait.
+    pub pending: i64,
+    /// Pods that run.
+    pub running: i64,
+    /// Pods that have succeeded.
+    pub succeeded: i64,
+    /// Pods that have failed.
+    pub failed: i64,
+    /// What running and succeeded pods ask for.
+    pub used: Amounts,
+    /// Pods that no node takes.
+    pub unschedulable: Vec<PendingPod>,
+}
+
+/// Words of co-schedulers about pods that will be tried again: all words of a row.
+const NOISE: [&[&str]; 3] = [
+    &["pgName", "last", "failed", "deny"],
+    &["optimistic", "rejection", "PostFilter"],
+    &["cannot", "find", "enough", "sibling"],
+];
+
+impl Tally {
+    /// Counts these pods.
+    #[must_use]
+    pub fn of(pods: &[Arc<Pod>]) -> Self {
+        let mut tally = Self::default();
+        for pod in pods {
+            match pod.status.phase {
+                Phase::Pending => tally.pending += 1,
+                Phase::Running => tally.running += 1,
+                Phase::Succeeded => tally.succeeded += 1,
+                Phase::Failed => tally.failed += 1,
+                Phase::Unknown => {}
+            }
+            if matches!(pod.status.phase, Phase::Running | Phase::Succeeded) {
+                tally.used.add(&Amounts::of(&Requests::of(pod), Rest::Ignored));
+            }
+            tally.unschedulable.extend(unschedulable(pod));
+        }
+        tally
+    }
+
+    /// Says so in a status.
+    pub fn write(&self, status: &mut AppWrapperStatus) {
+        status.pending = clamp(self.pending);
+        status.running = clamp(self.running);
+        status.succeeded = clamp(self.succeeded);
+        status.failed = clamp(self.failed);
+        status.total_cpu = clamp(self.used.cpu);
+        status.total_memory = clamp(self.used.memory);
+        status.total_gpu = clamp(self.used.gpu);
+        status.pending_pods.clone_from(&self.unschedulable);
+    }
+}
+
+/// As large as the wire format allows.
+fn clamp(number: i64) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// A pod that no node takes, with the condition that says so.
+fn unschedulable(pod: &Pod) -> Option<PendingPod> {
+    let condition = pod.condition("PodScheduled").filter(|it| {
+        pod.status.phase == Phase::Pending
+            && it.status == Truth::False
+            && it.reason == "Unschedulable"
+            && !NOISE.iter().any(|words| words.iter().all(|word| it.message.contains(word)))
+    })?;
+    Some(PendingPod { pod_name: pod.metadata.name.clone(), conditions: vec![spell(condition)] })
+}
+
+fn spell(condition: &Condition) -> PodCondition {
+    let text = |it: &String| (!it.is_empty()).then(|| it.clone());
+    PodCondition {
+        type_: condition.kind.clone(),
+        status: condition.status.as_str().to_owned(),
+        reason: text(&condition.reason),
+        message: text(&condition.message),
+        last_transition_time: condition.last_transition_time.map(Time),
+        observed_generation: condition.observed_generation,
+        ..PodCondition::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(phase: &str, memory: &str, conditions: &Value) -> Arc<Pod> {
+        let object = json!({
+            "metadata": {"name": "p", "namespace": "n"},
+            "spec": {"containers": [{"name": "c", "resources": {"requests":
+                {"cpu": "250m", "memory": memory, "nvidia.com/gpu": 1}}}]},
+            "status": {"phase": phase, "conditions": conditions},
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn pods_are_counted_by_phase() {
+        let phases = ["Pending", "Running", "Running", "Succeeded", "Failed", "Unknown"];
+        let pods: Vec<_> = phases.iter().map(|it| pod(it, "2Gi", &json!([]))).collect();
+        let tally = Tally::of(&pods);
+        assert_eq!((tally.pending, tally.running), (1, 2));
+        assert_eq!((tally.succeeded, tally.failed), (1, 1));
+        let mut status = AppWrapperStatus::default();
+        tally.write(&mut status);
+        assert_eq!((status.total_cpu, status.total_gpu), (750, 3), "those that run or succeeded");
+        assert_eq!(tally.used.memory, 6 << 30);
+        assert_eq!(status.total_memory, i32::MAX, "as much as the wire format can say");
+    }
+
+    #[test]
+    fn pods_that_no_node_takes_are_told_apart_from_noise() {
+        let said = |reason: &str, message: &str| json!([{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]);
+        let table = [
+            ("no node takes it", "Pending", said("Unschedulable", "0/2 nodes are available"), 1),
+            ("another reason", "Pending", said("SchedulingGated", "gated"), 0),
+            ("it runs", "Running", said("Unschedulable", "x"), 0),
+            (
+                "one kind of noise",
+                "Pending",
+                said("Unschedulable", "pgName: a last tried failed, deny"),
+                0,
+            ),
+            ("another", "Pending", said("Unschedulable", "optimistic rejection in PostFilter"), 0),
+            ("a third", "Pending", said("Unschedulable", "cannot find enough sibling pods"), 0),
+            ("some words are not all", "Pending", said("Unschedulable", "cannot find nodes"), 1),
+        ];
+        for (why, phase, conditions, expected) in table {
+            let tally = Tally::of(&[pod(phase, "1", &conditions)]);
+            assert_eq!(tally.unschedulable.len(), expected, "{why}");
+        }
+    }
+}

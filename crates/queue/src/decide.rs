@@ -1,0 +1,391 @@
+//! Who of all that wait passes now.
+//!
+//! There is one decision about the whole queue, because AppWrappers compete. It takes them in their
+//! order, counts what it gives to each before it goes on to the next, and does nothing but write
+//! statuses: items are made elsewhere, by those who see that an AppWrapper may.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use gantry_pods::view::{Node, Pod};
+use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Plan, World};
+use jiff::Timestamp;
+
+use crate::amounts::{Amounts, Lack};
+use crate::app_wrapper::AppWrapper;
+use crate::backoff;
+use crate::books::{Books, QUIET};
+use crate::charge::{self, Charges};
+use crate::condition::{self, Entry, Pause, Preempted, kind};
+use crate::count::Tally;
+use crate::hold::{self, Line};
+use crate::order::{self, Class};
+use crate::quota::Subtree;
+use crate::settings::{Live, Settings};
+use crate::state::Transition;
+use crate::status;
+
+/// How many pass in one plan at most: what is planned first waits for what is planned last.
+const PASSES: usize = 128;
+/// How many are told in one plan why they wait, when nobody passes, and when somebody does: who can
+/// run comes first.
+const TOLD: (usize, usize) = (16, 2);
+/// How many of those that were told are looked at to see whether that is still so.
+const LOOKED_AT: usize = 512;
+
+/// Decides who passes.
+#[derive(Clone, Debug, Default)]
+pub struct Dispatch {
+    settings: Live,
+}
+
+impl Dispatch {
+    /// The name of the controller.
+    pub const NAME: &str = "queue-dispatch";
+
+    /// Decides by these settings.
+    #[must_use]
+    pub fn new(settings: Live) -> Self {
+        Self { settings }
+    }
+}
+
+/// The one key there is.
+fn the_queue() -> Key {
+    Key::cluster("queue")
+}
+
+/// The books of a world. A panic while they are open can only come from a mistake in here, and then
+/// they are made anew.
+fn open(kept: &Mutex<Books>) -> MutexGuard<'_, Books> {
+    kept.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+        let mut books = poisoned.into_inner();
+        *books = Books::default();
+        kept.clear_poison();
+        books
+    })
+}
+
+impl Controller for Dispatch {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
+        others.into_iter().chain(quota).collect()
+    }
+
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+        let kept = world.kept::<Mutex<Books>>();
+        let mut books = open(&kept);
+        let settings = self.settings.get();
+        let wakes = books.keep_by(world, &settings) || books.note(change, &settings);
+        if wakes { vec![the_queue()] } else { Vec::new() }
+    }
+
+    fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
+        let settings = self.settings.get();
+        let kept = world.kept::<Mutex<Books>>();
+        let mut books = open(&kept);
+        books.keep_by(world, &settings);
+        books.wake(world, &settings, now);
+        let mut turn = Turn {
+            world,
+            books: &books,
+            settings,
+            now,
+            charges: settings.quota.then(|| Charges::of(world, &settings)),
+            claimed: Claimed::default(),
+            closed: HashMap::new(),
+            passed: BTreeSet::new(),
+            plan: Plan::default(),
+        };
+        turn.decide();
+        let Turn { mut plan, .. } = turn;
+        if let Some(until) = books.next_rested() {
+            plan.look_at(until, now);
+        }
+        plan
+    }
+}
+
+/// The making of one plan.
+struct Turn<'a> {
+    world: &'a World,
+    books: &'a Books,
+    settings: Settings,
+    now: Timestamp,
+    /// The quota trees, where they count.
+    charges: Option<Charges>,
+    claimed: Claimed,
+    /// Classes that do not fit any more, and why.
+    closed: HashMap<Arc<Class>, Misfit>,
+    passed: BTreeSet<Key>,
+    plan: Plan,
+}
+
+/// What those have been given that passed in this plan.
+#[derive(Debug, Default)]
+struct Claimed {
+    all: Amounts,
+    by_priority: BTreeMap<i32, Amounts>,
+}
+
+/// Why an AppWrapper does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Misfit {
+    pause: Pause,
+    message: String,
+}
+
+/// What was found out about an AppWrapper.
+#[derive(Debug)]
+enum Verdict {
+    /// It passes, if these make room.
+    Fits(Vec<Arc<AppWrapper>>),
+    /// It does not fit.
+    Misfit(Misfit),
+    /// That cannot be said before something else has happened.
+    Later,
+}
+
+impl Turn<'_> {
+    fn decide(&mut self) {
+        if self.is_line_held() {
+            return;
+        }
+        let mut walk = self.books.lines.walk(self.now);
+        while let Some(stop) = walk.stop() {
+            if self.passed.len() >= PASSES {
+                self.plan.look_within(Duration::ZERO);
+                break;
+            }
+            let wrapper = self.world.shelf::<AppWrapper>().get(stop.key());
+            let Some(wrapper) = wrapper.filter(|_| !self.passed.contains(stop.key())) else {
+                walk.go_on(stop);
+                continue;
+            };
+            let known = self.closed.get(stop.class()).cloned();
+            match known.map_or_else(|| self.judge(&wrapper, stop.class()), Verdict::Misfit) {
+                Verdict::Fits(victims) => {
+                    self.pass(&wrapper, stop.class(), &victims);
+                    walk.go_on(stop);
+                }
+                Verdict::Misfit(misfit) => {
+                    let class = Arc::clone(stop.class());
+                    if self.closed.insert(class, misfit.clone()).is_none() {
+                        self.hold(&wrapper, &misfit, None);
+                    }
+                    if self.holds_line(&wrapper, &misfit) {
+                        return;
+                    }
+                    if !self.settings.holding.is_zero() {
+                        // Its like may be in another state, and hold the line.
+                        walk.go_on(stop);
+                    }
+                }
+                Verdict::Later => {}
+            }
+        }
+        self.tell();
+        self.tell_again();
+    }
+
+    /// Tries those first that hold the line. Returns whether it is still held.
+    fn is_line_held(&mut self) -> bool {
+        if self.settings.holding.is_zero() {
+            return false;
+        }
+        let heads = self.books.heads.iter().filter_map(|key| {
+            let wrapper = self.world.shelf::<AppWrapper>().get(key)?;
+            let until = hold::held_until(&wrapper.status, &self.settings)?;
+            (self.now < until).then_some((wrapper, until))
+        });
+        let heads: Vec<(Arc<AppWrapper>, Timestamp)> = heads.collect();
+        for (wrapper, until) in heads {
+            let Some(class) = self.books.lines.class(&wrapper.metadata.key()) else { continue };
+            match self.judge(&wrapper, class) {
+                // It has waited for this: nobody takes it away, whoever came since.
+                Verdict::Fits(victims) => self.pass(&wrapper, class, &victims),
+                Verdict::Misfit(misfit) => {
+                    self.hold(&wrapper, &misfit, Some(until));
+                    self.plan.look_within(hold::AGAIN);
+                    return true;
+                }
+                Verdict::Later => {}
+            }
+        }
+        false
+    }
+
+    /// Lets an AppWrapper that does not fit hold the line, if it may. Returns whether it does.
+    fn holds_line(&mut self, wrapper: &AppWrapper, misfit: &Misfit) -> bool {
+        match hold::line(&wrapper.status, &self.settings, self.now) {
+            Line::Open => false,
+            Line::Held(until) => {
+                self.hold(wrapper, misfit, Some(until));
+                self.plan.look_within(hold::AGAIN);
+                true
+            }
+            Line::Begins => {
+                self.write(wrapper, &Transition::Lead, None);
+                self.plan.look_within(hold::AGAIN);
+                true
+            }
+        }
+    }
+
+    /// Finds out whether an AppWrapper fits beside all that was given so far: into its quota first, then
+    /// into what is available.
+    fn judge(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
+        let misfit = |pause, message| Verdict::Misfit(Misfit { pause, message });
+        let Some(charges) = &mut self.charges else {
+            return match self.lacks(wrapper, class, &Amounts::default()) {
+                None => Verdict::Fits(Vec::new()),
+                Some(lacks) => misfit(Pause::Resources, lacks),
+            };
+        };
+        if !charges.knows(wrapper) {
+            return Verdict::Later;
+        }
+        let allocation = match charges.charge(wrapper, &self.settings) {
+            Ok(allocation) => allocation,
+            Err(why) => return misfit(Pause::Quota, why),
+        };
+        let shelf = self.world.shelf::<AppWrapper>();
+        let victims = allocation.victims.iter().filter_map(|it| shelf.get(it.key()));
+        let victims: Vec<Arc<AppWrapper>> = victims.collect();
+        let given = |it: &Arc<AppWrapper>| (it.spec.priority, charge::taken(it, &self.settings));
+        let given: Vec<(i32, Amounts)> = victims.iter().map(given).collect();
+        let spared = charges.spared(wrapper.spec.priority, given.iter());
+        let verdict = match self.lacks(wrapper, class, &spared) {
+            Some(lacks) => misfit(Pause::Resources, lacks),
+            // Who has only just passed cannot make room yet.
+            None if victims.iter().any(|it| self.passed.contains(&it.metadata.key())) => {
+                self.plan.look_within(Duration::ZERO);
+                Verdict::Later
+            }
+            None => return Verdict::Fits(victims),
+        };
+        if let Some(charges) = &mut self.charges {
+            charges.undo(allocation);
+        }
+        verdict
+    }
+
+    /// What is missing to an AppWrapper when so much is spared for it.
+    fn lacks(&self, wrapper: &AppWrapper, class: &Class, spared: &Amounts) -> Option<String> {
+        let Books { capacity, holdings, .. } = self.books;
+        let target = self.settings.preempts().then_some(wrapper.spec.priority);
+        let free = capacity.free(&class.reach, &class.node_labels);
+        let mut against = holdings.against(target, &class.reach, capacity);
+        against.reclaimed.add(spared);
+        match target {
+            None => against.reserved.add(&self.claimed.all),
+            Some(target) => {
+                let above = self.claimed.by_priority.range(target..);
+                above.for_each(|(_, amounts)| against.reserved.add(amounts));
+            }
+        }
+        let available = against.available(&free);
+        let lacks: Vec<String> =
+            class.demand.lacking(&available).iter().map(Lack::to_string).collect();
+        (!lacks.is_empty()).then(|| lacks.join("; "))
+    }
+
+    /// An AppWrapper passes; or, where others must make room for it, they are told so first. When that
+    /// is stored it passes in the next plan: of two writes either may be lost.
+    fn pass(&mut self, wrapper: &AppWrapper, class: &Class, victims: &[Arc<AppWrapper>]) {
+        self.passed.insert(wrapper.metadata.key());
+        self.claimed.all.add(&class.demand);
+        self.claimed.by_priority.entry(wrapper.spec.priority).or_default().add(&class.demand);
+        if victims.is_empty() {
+            let said = "There is room: its items are being created".to_owned();
+            self.write(wrapper, &Transition::Reserve, Some(said));
+            return;
+        }
+        let by = wrapper.metadata.key().to_string();
+        for victim in victims {
+            let said = format!("Makes room for {by}");
+            let change = Transition::Yield(Preempted::Quota { by: by.clone() });
+            self.write(victim, &change, Some(said));
+        }
+        self.plan.look_within(Duration::ZERO);
+    }
+
+    /// Tells those why they wait who do not know yet.
+    fn tell(&mut self) {
+        let most = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
+        let mut told = 0;
+        for (_, key) in &self.books.fresh {
+            let Some(misfit) = self.why(key) else { continue };
+            if told == most {
+                self.plan.look_within(Duration::ZERO);
+                break;
+            }
+            let Some(wrapper) = self.world.shelf::<AppWrapper>().get(key) else { continue };
+            told += 1;
+            self.park(&wrapper, misfit);
+        }
+    }
+
+    /// Tells those again for whom something else is true now, when their pause is over.
+    fn tell_again(&mut self) {
+        let Some((last, _)) = self.books.told.last() else { return };
+        let quiet_until = last.checked_add(QUIET).unwrap_or(*last);
+        let mut left = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
+        for (_, key) in self.books.told.iter().take(LOOKED_AT) {
+            let Some(misfit) = self.why(key) else { continue };
+            let Some(wrapper) = self.world.shelf::<AppWrapper>().get(key) else { continue };
+            let known = condition::newest(&wrapper.status, kind::BACKOFF);
+            let reason = Entry::Backoff(misfit.pause.clone()).reason();
+            let is_known = wrapper.status.message.as_deref() == Some(misfit.message.as_str())
+                && known.is_some_and(|it| it.reason.as_deref() == reason);
+            if is_known {
+                continue;
+            }
+            let pause = backoff::ends(&wrapper.status, &self.settings).unwrap_or(self.now);
+            let when = pause.max(quiet_until);
+            if when > self.now {
+                self.plan.look_at(when, self.now);
+                return;
+            }
+            if left == 0 {
+                self.plan.look_within(QUIET);
+                return;
+            }
+            left -= 1;
+            self.park(&wrapper, misfit);
+        }
+    }
+
+    /// Why one who waits does not pass, if it was found out in this plan.
+    fn why(&self, key: &Key) -> Option<Misfit> {
+        self.closed.get(self.books.lines.class(key)?).cloned()
+    }
+
+    fn park(&mut self, wrapper: &AppWrapper, misfit: Misfit) {
+        let Misfit { pause, message } = misfit;
+        let said = message.clone();
+        self.write(wrapper, &Transition::Park(pause, message), Some(said));
+    }
+
+    fn write(&mut self, wrapper: &AppWrapper, change: &Transition, said: Option<String>) {
+        let priority = order::priority(wrapper, &self.settings, self.now);
+        let next = change.apply(wrapper, &Tally::default(), priority, self.now);
+        let note = said.map(|said| Note::normal(wrapper.about(), change.word(), said));
+        self.plan.steps.extend(status::write(wrapper, &next, note));
+    }
+
+    fn hold(&mut self, wrapper: &AppWrapper, misfit: &Misfit, until: Option<Timestamp>) {
+        let reason = Entry::Backoff(misfit.pause.clone()).reason().unwrap_or_default().into();
+        let message = misfit.message.clone();
+        self.plan.hold(Held { about: wrapper.about(), reason, message, until }, self.now);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "tests read best when they say what a value is where it is used"
+)]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use gantry_reconcile::View as _;
+
+use super::*;
+use crate::dispatch::LABEL;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn world() -> World {
+    World::new(Dispatch::default().kinds())
+}
+
+/// Shows an object to a world, and tells of it.
+fn show(
+    world: &World,
+    dispatch: &Dispatch,
+    resource: &gantry_reconcile::Resource,
+    object: &Value,
+) -> bool {
+    let shelf = world.find(resource).unwrap();
+    let change = shelf.saw(&object.to_string()).unwrap();
+    change.is_some_and(|it| !dispatch.wakes(world, &it).is_empty())
+}
+
+fn end(
+    world: &World,
+    dispatch: &Dispatch,
+    resource: &gantry_reconcile::Resource,
+    object: &Value,
+) -> bool {
+    let shelf = world.find(resource).unwrap();
+    let change = shelf.saw_end(&object.to_string()).unwrap();
+    change.is_some_and(|it| !dispatch.wakes(world, &it).is_empty())
+}
+
+fn wrapper(name: &str, revision: u64, priority: i64, cpu: i64, status: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": revision.to_string(),
+                     "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"priority": priority, "resources": {"GenericItems": [
+            {"custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}]}]}},
+        "status": status,
+    })
+}
+
+fn node(name: &str, revision: u64, cpu: i64) -> Value {
+    json!({
+        "metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string()},
+        "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn pod(name: &str, revision: u64, node: &str, cpu: i64, phase: &str, wrapper: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "labels": {LABEL: wrapper},
+                     "resourceVersion": revision.to_string()},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": phase},
+    })
+}
+
+fn pending() -> Value {
+    json!({"state": "Pending", "queuejobstate": "Queueing"})
+}
+
+/// The names of those that pass, and of those that are told why they wait.
+fn decided(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    let (mut passed, mut told) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        let gantry_reconcile::Write::Merge { key, body, .. } = &step.write else {
+            panic!("{step:?}")
+        };
+        let list = if body["status"]["canrun"] == true { &mut passed } else { &mut told };
+        list.push(key.name().to_owned());
+    }
+    (passed, told)
+}
+
+#[test]
+fn one_plan_decides_for_all_and_counts_what_it_gives() {
+    let (world, dispatch) = (world(), Dispatch::default());
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 10));
+    for (at, (name, priority, cpu)) in
+        [("low", 1, 2), ("big", 9, 7), ("mid", 5, 4), ("tiny", 0, 1)].into_iter().enumerate()
+    {
+        let object = wrapper(name, 10 + u64::try_from(at).unwrap(), priority, cpu, pending());
+        assert!(show(&world, &dispatch, &AppWrapper::RESOURCE, &object), "who comes wakes");
+    }
+    let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+    let (passed, told) = decided(&plan);
+    assert_eq!(passed, ["big", "low", "tiny"], "by priority, and past who does not fit");
+    assert_eq!(told, ["mid"]);
+    assert_eq!(plan.held.len(), 1);
+    assert_eq!(plan.held[0].message, "cpu: needs 4, 3 available, 1 missing");
+}
+
+#[test]
+fn lower_priority_is_no_obstacle_where_preemption_is_on() {
+    for (preemption, expected) in [(false, vec![]), (true, vec!["high".to_owned()])] {
+        let live = Live::new(Settings { preemption, ..Settings::default() });
+        let (world, dispatch) = (world(), Dispatch::new(live));
+        show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 10));
+        let running = json!({"state": "Running", "queuejobstate": "Running", "canrun": true});
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("old", 2, 1, 9, running));
+        show(&world, &dispatch, &Pod::RESOURCE, &pod("p", 3, "a", 9, "Running", "old"));
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("same", 4, 1, 5, pending()));
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("high", 5, 2, 5, pending()));
+        let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+        assert_eq!(decided(&plan).0, expected, "preemption: {preemption}");
+    }
+}
+
+#[test]
+fn only_what_may_let_somebody_pass_wakes() {
+    let (world, dispatch) = (world(), Dispatch::default());
+    let wakes = |resource: &gantry_reconcile::Resource, object: Value| {
+        show(&world, &dispatch, resource, &object)
+    };
+    assert!(wakes(&Node::RESOURCE, node("a", 1, 10)), "a node");
+    assert!(!wakes(&Node::RESOURCE, node("a", 2, 10)), "that says it lives");
+    assert!(wakes(&Node::RESOURCE, node("a", 3, 11)), "and grows");
+    let passed = json!({"state": "Pending", "queuejobstate": "HeadOfLine", "canrun": true});
+    assert!(!wakes(&AppWrapper::RESOURCE, wrapper("w", 4, 0, 5, passed)), "one that passed");
+    assert!(!wakes(&Pod::RESOURCE, pod("p", 5, "a", 5, "Pending", "w")), "a pod that came");
+    assert!(!wakes(&Pod::RESOURCE, pod("p", 6, "a", 5, "Running", "w")), "and runs");
+    assert!(wakes(&Pod::RESOURCE, pod("p", 7, "a", 5, "Succeeded", "w")), "and ends");
+    let done = json!({"state": "Completed", "queuejobstate": "Completed"});
+    assert!(!wakes(&AppWrapper::RESOURCE, wrapper("w", 8, 0, 5, done)), "nothing more was held");
+    assert!(wakes(&AppWrapper::RESOURCE, wrapper("v", 9, 0, 5, pending())), "one that waits");
+    let parked = json!({"state": "Pending", "queuejobstate": "Backoff", "conditions": [
+        {"type": "Backoff", "status": "True", "reason": "AppWrapperNotRunnable."}]});
+    assert!(
+        !wakes(&AppWrapper::RESOURCE, wrapper("v", 10, 0, 5, parked.clone())),
+        "and was told why"
+    );
+    assert!(
+        wakes(&AppWrapper::RESOURCE, wrapper("v", 11, 3, 5, parked)),
+        "and is more important now"
+    );
+    assert!(
+        end(&world, &dispatch, &Node::RESOURCE, &node("a", 12, 11))
+            || world.shelf::<Node>().is_empty()
+    );
+}
+
+#[test]
+fn many_that_are_alike_cost_no_more_than_one() {
+    let (world, dispatch) = (world(), Dispatch::default());
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 10));
+    for number in 0..500_u64 {
+        let object = wrapper(&format!("w{number:03}"), 10 + number, 0, 3, pending());
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
+    }
+    let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+    let (passed, told) = decided(&plan);
+    assert_eq!((passed.len(), told.len(), plan.held.len()), (3, TOLD.1, 1));
+    assert_eq!(plan.look_again, Some(Duration::ZERO), "the others are told next");
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Wrapper(usize, Option<(i64, i64, usize)>),
+    Node(usize, Option<i64>),
+    Pod(usize, Option<(usize, i64, usize, usize)>),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0..5_usize, prop::option::weighted(0.8, (0..3_i64, 1..3_i64, 0..6_usize)))
+            .prop_map(|(at, it)| Event::Wrapper(at, it)),
+        (0..3_usize, prop::option::weighted(0.8, 1..9_i64))
+            .prop_map(|(at, it)| Event::Node(at, it)),
+        (0..6_usize, prop::option::weighted(0.7, (0..3_usize, 1..3_i64, 0..3_usize, 0..5_usize)))
+            .prop_map(|(at, it)| Event::Pod(at, it)),
+    ]
+}
+
+fn object(event: &Event, revision: u64) -> (gantry_reconcile::Resource, Value, bool) {
+    match event {
+        Event::Wrapper(at, it) => {
+            let time = |second: u64| format!("2026-01-01T00:00:{:02}.000000Z", second % 60);
+            let statuses = [
+                json!({}),
+                json!({"state": "Pending", "queuejobstate": "Queueing", "controllerfirsttimestamp": time(revision)}),
+                json!({"state": "Pending", "queuejobstate": "HeadOfLine"}),
+                json!({"state": "Pending", "queuejobstate": "Backoff", "conditions": [
+                    {"type": "Backoff", "status": "True", "reason": "PreemptionTriggered", "lastTransitionMicroTime": time(revision)}]}),
+                json!({"state": "Running", "queuejobstate": "Running", "canrun": true}),
+                json!({"state": "Completed", "queuejobstate": "Completed"}),
+            ];
+            let (priority, cpu, status) = it.unwrap_or_default();
+            let object =
+                wrapper(&format!("w{at}"), revision, priority, cpu, statuses[status].clone());
+            (AppWrapper::RESOURCE, object, it.is_some())
+        }
+        Event::Node(at, it) => (
+            Node::RESOURCE,
+            node(&format!("n{at}"), revision, it.unwrap_or_default()),
+            it.is_some(),
+        ),
+        Event::Pod(at, it) => {
+            let (on, cpu, phase, of) = it.unwrap_or_default();
+            let phase = ["Pending", "Running", "Succeeded"][phase];
+            let object =
+                pod(&format!("p{at}"), revision, &format!("n{on}"), cpu, phase, &format!("w{of}"));
+            (Pod::RESOURCE, object, it.is_some())
+        }
+    }
+}
+
+proptest! {
+    /// However the books got there, they are those of the world as it is.
+    #[test]
+    fn books_follow_from_the_world(
+        events in prop::collection::vec(event(), 0..60),
+        preemption in any::<bool>(),
+        wake_on_release in any::<bool>(),
+    ) {
+        let settings = Settings { preemption, wake_on_release, ..Settings::default() };
+        let (world, dispatch) = (world(), Dispatch::new(Live::new(settings)));
+        for (revision, event) in (1..).zip(&events) {
+            let (resource, object, is_there) = object(event, revision);
+            match is_there {
+                true => { show(&world, &dispatch, &resource, &object); }
+                false => { end(&world, &dispatch, &resource, &object); }
+            }
+        }
+        let now = "2026-01-01T00:00:50Z".parse().unwrap();
+        let mut fresh = Books::of(&world, &settings);
+        fresh.wake(&world, &settings, now);
+        let kept = world.kept::<Mutex<Books>>();
+        let mut books = open(&kept);
+        books.keep_by(&world, &settings);
+        books.wake(&world, &settings, now);
+        prop_assert_eq!(&*books, &fresh);
+    }
+}

@@ -1,0 +1,131 @@
+use serde_json::json;
+
+use super::*;
+
+fn declared(list: &Value) -> Vec<PodResources> {
+    serde_json::from_value(list.clone()).unwrap()
+}
+
+fn three(cpu: i64, memory: i64, gpu: i64) -> Amounts {
+    Amounts { cpu, memory, gpu, ..Amounts::default() }
+}
+
+/// Scenario C6: the rules of 4.6.
+#[test]
+fn c_6_demand_is_declared_or_found_at_the_usual_places() {
+    let none = json!([]);
+    let container = |requests: Value, limits: Value| json!({"resources": {"requests": requests, "limits": limits}});
+    let deployment = |replicas: Value, containers: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {
+            "replicas": replicas, "template": {"spec": {"containers": containers}}}})
+    };
+    let half = || container(json!({"cpu": "500m", "memory": "1Ki"}), json!({}));
+    let table = [
+        (
+            "a declaration is trusted, whatever the template says",
+            json!([{"replicas": 2, "requests": {"cpu": "4270m"}}]),
+            deployment(json!(1), json!([half()])),
+            three(8540, 0, 0),
+        ),
+        (
+            "limits count for what is not requested, each by itself",
+            json!([{"replicas": 2, "requests": {"cpu": 0, "memory": "1Mi"},
+                    "limits": {"cpu": "1", "memory": "9Gi", "nvidia.com/gpu": 3}}]),
+            Value::Null,
+            three(2000, 2 << 20, 6),
+        ),
+        (
+            "entries add up",
+            json!([{"replicas": 1, "requests": {"cpu": 1}}, {"replicas": 3, "requests": {"cpu": 2}}]),
+            Value::Null,
+            three(7000, 0, 0),
+        ),
+        (
+            "containers times replicas",
+            none.clone(),
+            deployment(json!(3), json!([half(), half()])),
+            three(3000, 6 << 10, 0),
+        ),
+        (
+            "one pod where nothing is said",
+            none.clone(),
+            deployment(Value::Null, json!([half()])),
+            three(500, 1 << 10, 0),
+        ),
+        (
+            "a container's limit counts for what it does not request",
+            none.clone(),
+            deployment(
+                json!(1),
+                json!([container(json!({"cpu": 1}), json!({"cpu": 2, "nvidia.com/gpu": "2"}))]),
+            ),
+            three(1000, 0, 2),
+        ),
+        (
+            "a bare pod",
+            none.clone(),
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [half()]}}),
+            three(500, 1 << 10, 0),
+        ),
+        (
+            "how many pods a job runs is not looked at, nor are init containers",
+            none.clone(),
+            json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 3, "completions": 3,
+                "template": {"spec": {"containers": [half()], "initContainers": [container(json!({"cpu": 9}), json!({}))],
+                    "overhead": {"cpu": 1}}}}}),
+            three(500, 1 << 10, 0),
+        ),
+        (
+            "what has no pods asks for nothing",
+            none.clone(),
+            json!({"apiVersion": "v1", "kind": "Service"}),
+            three(0, 0, 0),
+        ),
+        (
+            "fractions are rounded up, but not of GPUs",
+            none.clone(),
+            json!({"spec": {"containers": [container(json!({"cpu": "1u", "memory": "1500m", "nvidia.com/gpu": "1500m"}), json!({}))]}}),
+            three(1, 2, 0),
+        ),
+        (
+            "other resources and unreadable amounts do not count",
+            none,
+            json!({"spec": {"containers": [container(json!({"cpu": "x", "memory": -5, "amd.com/gpu": 2}), json!({}))]}}),
+            three(0, 0, 0),
+        ),
+    ];
+    for (why, list, object, expected) in table {
+        let object = (!object.is_null()).then_some(object);
+        assert_eq!(Demand::of(&declared(&list), object.as_ref()).compat, expected, "{why}");
+    }
+}
+
+#[test]
+fn in_full_it_is_what_the_scheduler_will_count() {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 3, "completions": 3,
+        "template": {"spec": {
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}, "limits": {"amd.com/gpu": 1, "cpu": 4}}}],
+            "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
+            "overhead": {"cpu": "100m"}}}}});
+    let full = Demand::of(&[], Some(&job)).full;
+    assert_eq!((full.cpu, &full.others), (6300, &[("amd.com/gpu".to_owned(), 3)].into()));
+    let list =
+        declared(&json!([{"replicas": 2, "requests": {"amd.com/gpu": 1}, "limits": {"disk": 1}}]));
+    let others = Demand::of(&list, Some(&job)).full.others;
+    assert_eq!(others, [("amd.com/gpu".to_owned(), 2), ("disk".to_owned(), 2)].into());
+}
+
+#[test]
+fn tolerations_are_those_of_all_templates_that_are_found() {
+    let pod = |tolerations: Value| json!({"apiVersion": "v1", "kind": "Pod", "spec": {"tolerations": tolerations}});
+    let plain = Demand::of(&[], Some(&pod(json!([]))));
+    let gpu = Demand::of(&[], Some(&pod(json!([{"key": "gpu", "operator": "Exists"}]))));
+    assert_eq!(plain.reach.templates(), [vec![]]);
+    let mut both = plain.clone();
+    both.add(&gpu);
+    both.add(&plain);
+    assert_eq!(both.reach.templates().len(), 2);
+    assert_ne!(both.reach, plain.reach);
+    let unknown = Demand::of(&[], Some(&json!({"apiVersion": "v1", "kind": "Service"})));
+    assert!(unknown.reach.templates().is_empty());
+}

@@ -1,0 +1,54 @@
+//! Which AppWrappers run now, what each is charged to, and who makes room.
+//!
+//! A user wraps every object of one job in an AppWrapper. Nothing inside is created until all of it is
+//! believed to fit. Two controllers do that, and neither remembers anything but what the objects say:
+//!
+//! - [`decide::Dispatch`] decides about the whole queue at once: who passes, who waits, and why.
+//! - [`progress::Progress`] looks after each AppWrapper: it makes the items of one that passed, counts
+//!   its pods, and notices when it has finished or must be taken back.
+//!
+//! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
+//! [`quota_status`] tells administrators what was handed out.
+//!
+//! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
+//! mean.
+
+pub mod amounts;
+pub mod app_wrapper;
+pub mod catalog;
+pub mod condition;
+pub mod settings;
+pub mod wrapped;
+
+pub mod demand;
+mod pod_sets;
+
+pub mod quota;
+pub mod quota_status;
+
+pub mod availability;
+pub mod backoff;
+mod books;
+pub mod capacity;
+pub mod charge;
+pub mod decide;
+pub mod fair;
+pub mod hold;
+pub mod order;
+
+pub mod completion;
+pub mod count;
+pub mod deadline;
+pub mod dispatch;
+pub mod progress;
+pub mod requeue;
+pub mod state;
+pub mod status;
+
+#[cfg(test)]
+mod scenarios;
+
+pub use catalog::Catalog;
+pub use decide::Dispatch;
+pub use progress::Progress;
+pub use settings::{Inference, Live, Settings};

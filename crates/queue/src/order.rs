@@ -1,0 +1,289 @@
+//! Who is first: by priority, then by age, then by name.
+//!
+//! AppWrappers that are alike for the decision wait in one line: if the first of a line does not fit,
+//! none of it does. So what a decision costs grows with how many kinds of jobs wait, not with how
+//! many jobs.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::btree_set;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::sync::Arc;
+
+use gantry_reconcile::Key;
+use jiff::Timestamp;
+
+use crate::amounts::Amounts;
+use crate::app_wrapper::AppWrapper;
+use crate::demand::Reach;
+use crate::settings::Settings;
+
+/// The priority that orders the queue: the static one, or with what was gained by waiting.
+#[must_use]
+pub fn priority(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> f64 {
+    let fixed = f64::from(wrapper.spec.priority);
+    match settings.dynamic_priority {
+        false => fixed,
+        true => gained(fixed, wrapper.spec.slope, wrapper.first_seen(), now),
+    }
+}
+
+fn gained(priority: f64, slope: f64, first_seen: Timestamp, now: Timestamp) -> f64 {
+    if slope == 0.0 {
+        return priority;
+    }
+    priority + slope * now.duration_since(first_seen).as_secs_f64()
+}
+
+/// A number that can be sorted.
+#[derive(Clone, Copy, Debug)]
+struct Rank(f64);
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        // Both zeros are the same.
+        (self.0 + 0.0).total_cmp(&(other.0 + 0.0))
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Rank {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Rank {}
+
+/// What AppWrappers of one line have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Class {
+    /// What each asks for.
+    pub demand: Amounts,
+    /// Which taints its pods put up with.
+    pub reach: Reach,
+    /// The labels of nodes it may be on, where they count.
+    pub node_labels: BTreeMap<String, String>,
+    /// Its priority, where that decides what is available.
+    pub priority: Option<i32>,
+    /// Its labels, where they name what it is charged to.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Class {
+    /// The class of an AppWrapper.
+    #[must_use]
+    pub fn of(wrapper: &AppWrapper, settings: &Settings) -> Self {
+        let demand = wrapper.demand();
+        let selector = wrapper.scheduling().filter(|_| settings.honor_node_selector);
+        let labels = settings.quota.then(|| wrapper.metadata.labels.clone());
+        let weighs = settings.preempts() || settings.quota;
+        Self {
+            demand: demand.by(settings.inference).clone(),
+            reach: demand.reach,
+            node_labels: selector.map(|it| it.node_selector.clone()).unwrap_or_default(),
+            priority: weighs.then_some(wrapper.spec.priority),
+            labels: labels.unwrap_or_default(),
+        }
+    }
+}
+
+/// A place in a line, the first before the second.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The priority it has at a time that is the same for all of the line.
+    rank: Reverse<Rank>,
+    first_seen: Timestamp,
+    key: Key,
+}
+
+/// One who waits.
+#[derive(Clone, Debug, PartialEq)]
+struct Waiter {
+    line: Line,
+    place: Place,
+    priority: i32,
+}
+
+/// AppWrappers of one class that gain priority in the same way: who is before whom never changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Line {
+    class: Arc<Class>,
+    /// The bits of the slope; zero where nobody gains anything.
+    slope: u64,
+}
+
+/// All who wait, in lines.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lines {
+    lines: HashMap<Line, BTreeSet<Place>>,
+    waiters: HashMap<Key, Waiter>,
+}
+
+impl Lines {
+    /// Puts an AppWrapper in its place, whatever that was before. Returns whether that is another one.
+    pub fn put(&mut self, wrapper: &AppWrapper, settings: &Settings) -> bool {
+        let key = wrapper.metadata.key();
+        let slope = if settings.dynamic_priority { wrapper.spec.slope + 0.0 } else { 0.0 };
+        let first_seen = wrapper.first_seen();
+        let fixed = f64::from(wrapper.spec.priority);
+        let rank = gained(fixed, slope, first_seen, Timestamp::UNIX_EPOCH);
+        let place = Place { rank: Reverse(Rank(rank)), first_seen, key: key.clone() };
+        let class = Class::of(wrapper, settings);
+        let line = Line { class: Arc::new(class), slope: slope.to_bits() };
+        // The class of the others is the same, and is kept once.
+        let known = self.lines.get_key_value(&line).map(|(line, _)| line.clone());
+        let waiter = Waiter { line: known.unwrap_or(line), place, priority: wrapper.spec.priority };
+        if self.waiters.get(&key) == Some(&waiter) {
+            return false;
+        }
+        self.take(&key);
+        self.lines.entry(waiter.line.clone()).or_default().insert(waiter.place.clone());
+        self.waiters.insert(key, waiter);
+        true
+    }
+
+    /// Takes an AppWrapper out.
+    pub fn take(&mut self, key: &Key) {
+        let Some(waiter) = self.waiters.remove(key) else { return };
+        if let Some(places) = self.lines.get_mut(&waiter.line) {
+            places.remove(&waiter.place);
+            if places.is_empty() {
+                self.lines.remove(&waiter.line);
+            }
+        }
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    /// The class of one who waits.
+    #[must_use]
+    pub fn class(&self, key: &Key) -> Option<&Arc<Class>> {
+        self.waiters.get(key).map(|it| &it.line.class)
+    }
+
+    /// A walk over all who wait, the first one first.
+    #[must_use]
+    pub fn walk(&self, now: Timestamp) -> Walk<'_> {
+        let mut heads = BinaryHeap::with_capacity(self.lines.len());
+        for (line, places) in &self.lines {
+            self.push(&mut heads, line, places.iter(), now);
+        }
+        Walk { lines: self, heads, now }
+    }
+
+    fn push<'a>(
+        &'a self,
+        heads: &mut BinaryHeap<Head<'a>>,
+        line: &'a Line,
+        mut rest: btree_set::Iter<'a, Place>,
+        now: Timestamp,
+    ) {
+        let Some(place) = rest.next() else { return };
+        let Some(waiter) = self.waiters.get(&place.key) else { return };
+        let slope = f64::from_bits(line.slope);
+        let priority = gained(f64::from(waiter.priority), slope, place.first_seen, now);
+        let order = (Rank(priority), Reverse(place.first_seen), Reverse(&place.key));
+        heads.push(Head { order, line, rest });
+    }
+}
+
+/// The first of a line that is left, and who comes after it.
+struct Head<'a> {
+    order: (Rank, Reverse<Timestamp>, Reverse<&'a Key>),
+    line: &'a Line,
+    rest: btree_set::Iter<'a, Place>,
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.order.cmp(&other.order)
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order == other.order
+    }
+}
+
+impl Eq for Head<'_> {}
+
+/// A walk over the queue in its order.
+pub struct Walk<'a> {
+    lines: &'a Lines,
+    heads: BinaryHeap<Head<'a>>,
+    now: Timestamp,
+}
+
+/// Where a walk has come to.
+pub struct Stop<'a>(Head<'a>);
+
+impl<'a> Stop<'a> {
+    /// Who is there.
+    #[must_use]
+    pub fn key(&self) -> &'a Key {
+        self.0.order.2.0
+    }
+
+    /// Its class.
+    #[must_use]
+    pub fn class(&self) -> &'a Arc<Class> {
+        &self.0.line.class
+    }
+
+    /// Its priority now.
+    #[must_use]
+    pub fn priority(&self) -> f64 {
+        self.0.order.0.0
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Who is next. The others of its line are passed over, unless the walk
+    /// [goes on](Walk::go_on) with them.
+    pub fn stop(&mut self) -> Option<Stop<'a>> {
+        self.heads.pop().map(Stop)
+    }
+
+    /// Lets the others of the same line have their turn too.
+    pub fn go_on(&mut self, stop: Stop<'a>) {
+        let Head { line, rest, .. } = stop.0;
+        self.lines.push(&mut self.heads, line, rest, self.now);
+    }
+}
+
+impl std::fmt::Debug for Walk<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Walk({} lines left)", self.heads.len())
+    }
+}
+
+impl std::fmt::Debug for Stop<'_> {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Stop({})", self.key())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Where objects of known kinds have their pod templates, and how many pods each makes.
+
+use serde_json::Value;
+
+/// A pod template inside an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodSet {
+    /// Its place, as a JSON pointer; empty where the object itself is the pod.
+    pub(crate) place: String,
+    /// How many pods are made of it.
+    pub(crate) replicas: i64,
+}
+
+/// The pod templates of an object. For kinds that nobody knows these are the two usual places.
+pub(crate) fn find(object: &Value) -> Vec<PodSet> {
+    let text = |name: &str| object[name].as_str().unwrap_or_default();
+    match (text("apiVersion"), text("kind")) {
+        ("v1", "Pod") => one("", 1),
+        ("batch/v1", "Job") => one("/spec/template", pods_of_job(&object["spec"])),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet") => jobs_of_set(object),
+        ("kubeflow.org/v1", "PyTorchJob") => {
+            let roles = ["Master", "Worker"].into_iter();
+            roles.filter_map(|role| role_of(object, role)).collect()
+        }
+        ("ray.io/v1", "RayCluster") => ray_cluster(object, "/spec"),
+        ("ray.io/v1", "RayJob") => ray_cluster(object, "/spec/rayClusterSpec"),
+        (_, _) if object.pointer("/spec/template").is_some() => {
+            one("/spec/template", count(&object["spec"]["replicas"]))
+        }
+        (_, _) if object.pointer("/spec/containers").is_some() => {
+            one("", count(&object["spec"]["replicas"]))
+        }
+        (_, _) => Vec::new(),
+    }
+}
+
+fn one(place: &str, replicas: i64) -> Vec<PodSet> {
+    vec![PodSet { place: place.to_owned(), replicas }]
+}
+
+/// A number of pods; one where nothing is said.
+pub(crate) fn count(number: &Value) -> i64 {
+    number.as_i64().unwrap_or(1).max(0)
+}
+
+/// As many pods of a job as run at once.
+fn pods_of_job(spec: &Value) -> i64 {
+    count(&spec["parallelism"]).min(count(&spec["completions"]))
+}
+
+fn jobs_of_set(object: &Value) -> Vec<PodSet> {
+    let jobs = object.pointer("/spec/replicatedJobs").and_then(Value::as_array);
+    let jobs = jobs.map(Vec::as_slice).unwrap_or_default().iter().enumerate();
+    let set = |(at, job): (usize, &Value)| PodSet {
+        place: format!("/spec/replicatedJobs/{at}/template/spec/template"),
+        replicas: count(&job["replicas"]).saturating_mul(pods_of_job(&job["template"]["spec"])),
+    };
+    jobs.map(set).collect()
+}
+
+fn role_of(object: &Value, role: &str) -> Option<PodSet> {
+    let place = format!("/spec/pytorchReplicaSpecs/{role}");
+    let replicas = count(&object.pointer(&place)?["replicas"]);
+    Some(PodSet { place: format!("{place}/template"), replicas })
+}
+
+fn ray_cluster(object: &Value, spec: &str) -> Vec<PodSet> {
+    let head = format!("{spec}/headGroupSpec/template");
+    let head = object.pointer(&head).map(|_| PodSet { place: head, replicas: 1 });
+    let groups = object.pointer(&format!("{spec}/workerGroupSpecs")).and_then(Value::as_array);
+    let groups = groups.map(Vec::as_slice).unwrap_or_default().iter().enumerate();
+    let group = |(at, group): (usize, &Value)| PodSet {
+        place: format!("{spec}/workerGroupSpecs/{at}/template"),
+        replicas: count(&group["replicas"]),
+    };
+    head.into_iter().chain(groups.map(group)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn known_kinds_have_their_pods_found() {
+        let table = [
+            (json!({"apiVersion": "v1", "kind": "Pod", "spec": {}}), vec![("", 1)]),
+            (json!({"apiVersion": "v1", "kind": "Service", "spec": {}}), vec![]),
+            (
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3, "template": {}}}),
+                vec![("/spec/template", 3)],
+            ),
+            (
+                json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"template": {}}}),
+                vec![("/spec/template", 1)],
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 5, "completions": 3, "template": {}}}),
+                vec![("/spec/template", 3)],
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {}}}),
+                vec![("/spec/template", 1)],
+            ),
+            (
+                json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [
+                    {"replicas": 2, "template": {"spec": {"parallelism": 4, "completions": 4}}}, {"template": {}}]}}),
+                vec![
+                    ("/spec/replicatedJobs/0/template/spec/template", 8),
+                    ("/spec/replicatedJobs/1/template/spec/template", 1),
+                ],
+            ),
+            (
+                json!({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {
+                    "Master": {}, "Worker": {"replicas": 3}}}}),
+                vec![
+                    ("/spec/pytorchReplicaSpecs/Master/template", 1),
+                    ("/spec/pytorchReplicaSpecs/Worker/template", 3),
+                ],
+            ),
+            (
+                json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {
+                    "headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]}}),
+                vec![("/spec/headGroupSpec/template", 1), ("/spec/workerGroupSpecs/0/template", 2)],
+            ),
+            (
+                json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "spec": {"rayClusterSpec": {
+                    "headGroupSpec": {"template": {}}}}}),
+                vec![("/spec/rayClusterSpec/headGroupSpec/template", 1)],
+            ),
+            (
+                json!({"apiVersion": "example.com/v1", "kind": "Other", "spec": {"replicas": -2, "template": {}}}),
+                vec![("/spec/template", 0)],
+            ),
+            (
+                json!({"apiVersion": "example.com/v1", "kind": "Other", "spec": {"containers": []}}),
+                vec![("", 1)],
+            ),
+        ];
+        for (object, expected) in table {
+            let found = find(&object);
+            let found: Vec<(&str, i64)> =
+                found.iter().map(|it| (it.place.as_str(), it.replicas)).collect();
+            assert_eq!(found, expected, "{object}");
+        }
+    }
+}

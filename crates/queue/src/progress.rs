@@ -1,0 +1,456 @@
+//! What becomes of one AppWrapper: its items are made, its pods counted, and it ends or is taken back.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gantry_pods::view::Pod;
+use gantry_reconcile::world::{Refused, Tag};
+use gantry_reconcile::{
+    Change, Controller, Fence, Held, Key, Kind, Meta, Note, Part, Plan, Propagation, Resource,
+    View as _, World, Write,
+};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::app_wrapper::AppWrapper;
+use crate::catalog::Catalog;
+use crate::charge;
+use crate::completion;
+use crate::condition::{self, Recall, kind};
+use crate::count::Tally;
+use crate::deadline;
+use crate::dispatch::{self, Fault, LABEL, Made};
+use crate::order;
+use crate::quota::Subtree;
+use crate::requeue::{self, Check};
+use crate::settings::{Live, Settings};
+use crate::state::{self, Facts, Items, Next, Transition};
+use crate::status;
+use crate::wrapped::{Truth, Wrapped};
+
+/// How long items are tried before the status says so; after as long again they are given up.
+const TRIED: Duration = Duration::from_secs(30);
+/// How long pods are waited for when everything is taken back. Pods that somebody else labelled would
+/// never go.
+const PODS: Duration = Duration::from_secs(300);
+/// How often counts are written at most.
+const COUNTS: Duration = Duration::from_secs(1);
+
+/// Looks after one AppWrapper at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    settings: Live,
+    catalog: Catalog,
+}
+
+impl Progress {
+    /// The name of the controller.
+    pub const NAME: &str = "queue-progress";
+
+    /// Decides by these settings; items may be of these kinds.
+    #[must_use]
+    pub fn new(settings: Live, catalog: Catalog) -> Self {
+        Self { settings, catalog }
+    }
+}
+
+/// What the pods of an AppWrapper are filed under.
+#[must_use]
+pub fn pods_of(wrapper: &Key) -> Tag {
+    Pod::of_app_wrapper(wrapper.namespace(), wrapper.name())
+}
+
+impl Controller for Progress {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>()];
+        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        own.into_iter().chain(self.catalog.kinds()).chain(quota).collect()
+    }
+
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+        if change.is::<AppWrapper>() {
+            return vec![change.key.clone()];
+        }
+        if change.is::<Subtree>() {
+            let wrappers = world.shelf::<AppWrapper>().all();
+            return wrappers.iter().filter(|it| it.waits()).map(|it| it.metadata.key()).collect();
+        }
+        let metas = change.both::<Pod>().map(|it| &it.metadata);
+        let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
+        let mut names: Vec<&str> = Vec::new();
+        for meta in metas {
+            let owner = meta.controller().filter(|it| it.kind == AppWrapper::RESOURCE.kind);
+            names.extend(owner.map(|it| it.name.as_str()));
+            names.extend(meta.labels.get(LABEL).map(String::as_str));
+        }
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().map(|name| change.key.beside(name)).collect()
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return Plan::default() };
+        if wrapper.metadata.is_going() {
+            return Plan::default();
+        }
+        if self.settings.get().quota && wrapper.waits() {
+            let labels = charge::missing_labels(world, &wrapper);
+            if !labels.is_empty() {
+                return label(&wrapper, &labels);
+            }
+        }
+        let seen = Seen {
+            items: self.items(world, &wrapper),
+            objects: self.objects(world, &wrapper),
+            pods: world.shelf::<Pod>().tagged(&pods_of(key)),
+            refused: world.refused(Self::NAME, key),
+            settings: self.settings.get(),
+            now,
+            wrapper,
+        };
+        plan(&seen)
+    }
+}
+
+impl Progress {
+    /// The items of an AppWrapper, and what is there in their place.
+    fn items(&self, world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
+        let items = wrapper.items().iter().enumerate();
+        items
+            .map(|(at, item)| {
+                let made = dispatch::make(wrapper, at, item, &self.catalog);
+                let found = made.as_ref().ok().and_then(|it| find(world, &it.resource, &it.key));
+                let standing = match &found {
+                    None => Standing::Absent,
+                    Some((meta, _)) if !meta.is_controlled_by(&wrapper.metadata.uid) => {
+                        Standing::Foreign
+                    }
+                    Some((meta, _)) if meta.is_going() => Standing::Going,
+                    Some(_) => Standing::Ours,
+                };
+                let complete = (!item.completion.is_empty()).then(|| {
+                    let conditions = found.as_ref().map(|(_, conditions)| conditions.as_slice());
+                    standing == Standing::Ours
+                        && completion::is_complete(&item.completion, conditions.unwrap_or_default())
+                });
+                ItemSeen { made, standing, complete }
+            })
+            .collect()
+    }
+
+    /// All objects that belong to an AppWrapper, whether they are items of it or were.
+    fn objects(&self, world: &World, wrapper: &AppWrapper) -> Vec<(Resource, Meta)> {
+        let uid = &wrapper.metadata.uid;
+        let pods = world.shelf::<Pod>().owned_by(uid);
+        let mut objects: Vec<(Resource, Meta)> =
+            pods.iter().map(|it| (Pod::RESOURCE, it.metadata.clone())).collect();
+        for resource in self.catalog.watched() {
+            let shelf = world.shelf_at::<Wrapped>(resource);
+            for object in shelf.map(|it| it.owned_by(uid)).unwrap_or_default() {
+                objects.push((resource.clone(), object.metadata.clone()));
+            }
+        }
+        objects
+    }
+}
+
+/// Names a node for an AppWrapper in every quota tree where it names none itself.
+fn label(wrapper: &AppWrapper, labels: &BTreeMap<String, String>) -> Plan {
+    let mut plan = Plan::default();
+    plan.write(Write::Merge {
+        resource: AppWrapper::RESOURCE,
+        key: wrapper.metadata.key(),
+        part: Part::Main,
+        fence: wrapper.metadata.fence(),
+        body: json!({"metadata": {"labels": labels}}),
+    });
+    plan
+}
+
+/// An object of a kind that may be wrapped.
+fn find(world: &World, resource: &Resource, key: &Key) -> Option<(Meta, Vec<Truth>)> {
+    if *resource == Pod::RESOURCE {
+        let pod = world.shelf::<Pod>().get(key)?;
+        let truth = |it: &gantry_pods::view::Condition| Truth {
+            kind: it.kind.clone(),
+            status: it.status.as_str().to_owned(),
+        };
+        return Some((pod.metadata.clone(), pod.status.conditions.iter().map(truth).collect()));
+    }
+    let object = world.shelf_at::<Wrapped>(resource)?.get(key)?;
+    Some((object.metadata.clone(), object.conditions.clone()))
+}
+
+/// What decides about one AppWrapper.
+#[derive(Clone, Debug)]
+struct Seen {
+    wrapper: Arc<AppWrapper>,
+    items: Vec<ItemSeen>,
+    /// Objects that belong to it.
+    objects: Vec<(Resource, Meta)>,
+    pods: Vec<Arc<Pod>>,
+    /// What the server said no to the last time.
+    refused: Vec<Refused>,
+    settings: Settings,
+    now: Timestamp,
+}
+
+/// An item, and what is there in its place.
+#[derive(Clone, Debug)]
+struct ItemSeen {
+    made: Result<Made, Fault>,
+    standing: Standing,
+    /// Whether it is complete, where it says when it is.
+    complete: Option<bool>,
+}
+
+/// What is there in the place of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Absent,
+    Ours,
+    /// Ours, and on its way out: its place is not free yet.
+    Going,
+    Foreign,
+}
+
+fn plan(seen: &Seen) -> Plan {
+    let mut plan = Plan::default();
+    let tally = Tally::of(&seen.pods);
+    let facts = facts(seen, &tally, &mut plan);
+    match state::next(&facts) {
+        Next::Rest => {
+            if facts.leaving.is_some() {
+                wait_for_pods(seen, &mut plan);
+            }
+        }
+        Next::Create => create(seen, &mut plan),
+        Next::Remove => remove(seen, &mut plan),
+        Next::Become(Transition::Count) => count(seen, &tally, &mut plan),
+        Next::Become(change) => become_(seen, &change, &tally, &mut plan),
+    }
+    plan
+}
+
+fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
+    let Seen { wrapper, settings, now, .. } = seen;
+    let status = &wrapper.status;
+    let priority = order::priority(wrapper, settings, *now);
+    let complete: Vec<bool> = seen.items.iter().filter_map(|it| it.complete).collect();
+    let leaving = state::leaving(wrapper);
+    let waited = since_leaving(wrapper).and_then(|it| it.checked_add(PODS).ok());
+    let patient = waited.is_some_and(|until| *now < until);
+    let mut counted = status.clone();
+    tally.write(&mut counted);
+    Facts {
+        state: status.state.clone(),
+        step: status.queue_state.clone(),
+        can_run: status.can_run,
+        is_going: wrapper.metadata.is_going(),
+        leaving,
+        items: items(seen),
+        has_objects: !seen.objects.is_empty(),
+        has_pods: patient && seen.pods.iter().any(|it| !it.is_over()),
+        is_complete: !complete.is_empty() && complete.iter().all(|it| *it),
+        running: tally.running,
+        pending: tally.pending,
+        due: due(seen, tally, plan),
+        is_miscounted: counted != *status,
+        is_reprioritised: !settings.dynamic_priority
+            && status.system_priority.total_cmp(&priority).is_ne(),
+    }
+}
+
+/// How far the items are.
+fn items(seen: &Seen) -> Items {
+    let name = &seen.wrapper.metadata;
+    let no = |why: &str| {
+        Items::Impossible(format!("{}/{} creation failure: {why}", name.namespace, name.name))
+    };
+    for item in &seen.items {
+        match &item.made {
+            Err(fault) => return no(&fault.to_string()),
+            Ok(made) if item.standing == Standing::Foreign => {
+                let (resource, name) = (made.resource.to_string(), made.key.name().to_owned());
+                return no(&Fault::Taken { resource, name }.to_string());
+            }
+            Ok(_) => {}
+        }
+    }
+    let missing = seen.items.iter().filter(|it| it.standing != Standing::Ours);
+    let missing: Vec<&Made> = missing.filter_map(|it| it.made.as_ref().ok()).collect();
+    if missing.is_empty() {
+        return Items::Present;
+    }
+    let refused = seen.refused.iter().find(|it| it.verb == "create");
+    if let Some(refused) = refused {
+        return no(&refused.refusal.message);
+    }
+    match condition::newest(&seen.wrapper.status, kind::HEAD_OF_LINE) {
+        Some(passed) => {
+            let updated = passed.last_update_micro_time.as_ref().map(|it| it.0);
+            let until = updated.and_then(|it| it.checked_add(TRIED).ok());
+            match until.is_none_or(|until| seen.now < until) {
+                true => Items::Missing,
+                false if updated == condition::since(passed) => Items::Late,
+                false => {
+                    let names =
+                        missing.iter().map(|it| format!("{} \"{}\"", it.resource, it.key.name()));
+                    let names: Vec<String> = names.collect();
+                    no(&format!("{} could not be created in time", names.join(", ")))
+                }
+            }
+        }
+        None => Items::Missing,
+    }
+}
+
+/// What the clock says about an AppWrapper that runs, and when it says more.
+fn due(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Option<Recall> {
+    let Seen { wrapper, settings, now, .. } = seen;
+    let running = wrapper.state() == Some(&gantry_api::queue::AppWrapperState::Running);
+    if !running || !wrapper.status.can_run || state::leaving(wrapper).is_some() {
+        return None;
+    }
+    if deadline::is_over(wrapper, *now) {
+        return Some(Recall::Deadline { limit: wrapper.limit() });
+    }
+    if let Some(end) = deadline::at(wrapper) {
+        // A moment later it is over.
+        plan.look_at(end.checked_add(Duration::from_millis(1)).unwrap_or(end), *now);
+    }
+    let recall = short(wrapper, tally)?;
+    match requeue::check(wrapper, settings, *now)? {
+        Check::Now(_) => Some(recall),
+        Check::At(when) => {
+            plan.look_at(when, *now);
+            None
+        }
+    }
+}
+
+/// Why the pods of an AppWrapper will not do, at this moment.
+fn short(wrapper: &AppWrapper, tally: &Tally) -> Option<Recall> {
+    let minimum = wrapper.min_available();
+    let (running, completed) = (tally.running, tally.succeeded);
+    if minimum > 0 {
+        let recall = Recall::MinPods { minimum, running, completed };
+        return (running + completed < minimum).then_some(recall);
+    }
+    let failed = tally.unschedulable.len();
+    let stuck = running == 0 && completed == 0 && failed > 0;
+    stuck.then_some(Recall::Unschedulable { failed, running })
+}
+
+/// Since when an AppWrapper is being taken back.
+fn since_leaving(wrapper: &AppWrapper) -> Option<Timestamp> {
+    let kinds = [kind::PREEMPT_CANDIDATE, "Preempted", "Failed"];
+    kinds.iter().filter_map(|it| condition::newest_since(&wrapper.status, it)).max()
+}
+
+fn wait_for_pods(seen: &Seen, plan: &mut Plan) {
+    let until = since_leaving(&seen.wrapper).and_then(|it| it.checked_add(PODS).ok());
+    let held = Held {
+        about: seen.wrapper.about(),
+        reason: "PodsRemain".into(),
+        message: "it is taken back when its pods are gone".to_owned(),
+        until,
+    };
+    plan.hold(held, seen.now);
+}
+
+/// Makes the items that are missing.
+fn create(seen: &Seen, plan: &mut Plan) {
+    let wrapper = &seen.wrapper;
+    for item in &seen.items {
+        let Ok(made) = &item.made else { continue };
+        match item.standing {
+            Standing::Absent => plan.write(made.clone().create()),
+            Standing::Going => plan.held.push(Held {
+                about: wrapper.about(),
+                reason: "ItemGoing".into(),
+                message: format!(
+                    "{} {} is made when the former one is gone",
+                    made.resource, made.key
+                ),
+                until: None,
+            }),
+            Standing::Ours | Standing::Foreign => {}
+        }
+    }
+    let passed = condition::newest(&wrapper.status, kind::HEAD_OF_LINE);
+    let tried = passed.and_then(|it| it.last_update_micro_time.as_ref());
+    if let Some(until) = tried.and_then(|it| it.0.checked_add(TRIED).ok()) {
+        plan.look_at(until, seen.now);
+    }
+}
+
+/// Removes every object of an AppWrapper.
+fn remove(seen: &Seen, plan: &mut Plan) {
+    for (resource, meta) in seen.objects.iter().filter(|(_, meta)| !meta.is_going()) {
+        plan.write(Write::Delete {
+            resource: resource.clone(),
+            key: meta.key(),
+            fence: Fence { uid: meta.uid.clone(), revision: None },
+            grace: None,
+            propagation: Some(Propagation::Background),
+        });
+    }
+}
+
+/// Writes counts, but not too often.
+fn count(seen: &Seen, tally: &Tally, plan: &mut Plan) {
+    let written = condition::last_written(&seen.wrapper.status);
+    match written.and_then(|it| it.checked_add(COUNTS).ok()).filter(|it| *it > seen.now) {
+        Some(when) => plan.look_at(when, seen.now),
+        None => become_(seen, &Transition::Count, tally, plan),
+    }
+}
+
+fn become_(seen: &Seen, change: &Transition, tally: &Tally, plan: &mut Plan) {
+    let wrapper = &seen.wrapper;
+    let priority = order::priority(wrapper, &seen.settings, seen.now);
+    let next = change.apply(wrapper, tally, priority, seen.now);
+    plan.steps.extend(status::write(wrapper, &next, note(wrapper, change)));
+}
+
+/// What is told about a change.
+fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
+    use state::Leaving as L;
+    let normal = |said: &str| Note::normal(wrapper.about(), change.word(), said.to_owned());
+    let warning = |said: String| Note::warning(wrapper.about(), change.word(), said);
+    Some(match change {
+        Transition::Queue => normal("Waits in the queue"),
+        Transition::Dispatch => normal("All items were created"),
+        Transition::Run => normal("Pods are running"),
+        Transition::HoldCompletion => normal("All items are complete, and pods are still running"),
+        Transition::Complete => normal("All items are complete"),
+        Transition::Fail(why) => warning(why.clone()),
+        Transition::Recall(recall) => warning(recall.message()),
+        Transition::Settle(L::Failed) => normal("All objects of it were removed"),
+        Transition::Settle(L::Overrun) => {
+            normal("It ran for too long, and all objects of it were removed")
+        }
+        Transition::Settle(L::GivenUp) => warning(
+            "It was requeued as often as it may, and all objects of it were removed".to_owned(),
+        ),
+        Transition::Settle(L::Requeued | L::Rescheduled | L::Preempted) => {
+            normal("All objects of it were removed; it waits in the queue again")
+        }
+        Transition::Reprioritise => normal("Has another priority"),
+        Transition::Lead
+        | Transition::Reserve
+        | Transition::Park(..)
+        | Transition::Retry
+        | Transition::Yield(_)
+        | Transition::Count => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

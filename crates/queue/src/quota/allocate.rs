@@ -1,0 +1,240 @@
+//! How one tree gives and takes: borrowing, sliding up and down, preemption.
+
+use std::sync::Arc;
+
+use super::consumer::ConsumerId;
+use super::journal::Journal;
+use super::refusal::Refusal;
+use super::tree::{Holder, ROOT, Seat, Tree, add};
+
+/// Who on a node may be pushed up to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Push {
+    /// Those of lower priority: where the newcomer is to be placed.
+    Lower,
+    /// Anyone: above that, where whoever is placed has borrowed.
+    Anyone,
+}
+
+impl Tree {
+    /// Places a consumer where there is room for it, or where room can be made.
+    ///
+    /// Those who had to leave the tree for it are returned, in the order in which they left.
+    ///
+    /// # Errors
+    /// If there is no room; then nothing has changed.
+    pub(super) fn allocate(
+        &mut self,
+        holder: &Arc<Holder>,
+        journal: &mut Journal,
+    ) -> Result<Vec<ConsumerId>, Refusal> {
+        let start = journal.len();
+        let mut victims = Vec::new();
+        let mut refusal = None;
+        loop {
+            let Err(last) = self.climb(holder, &mut victims, journal) else { return Ok(victims) };
+            refusal.get_or_insert_with(|| self.exceeded(last, &holder.request));
+            // Each round removes someone, so there is an end.
+            if !self.preempt(last, holder, &mut victims, journal) {
+                break;
+            }
+        }
+        self.take_back(journal, start);
+        Err(refusal.unwrap_or_else(|| self.exceeded(ROOT, &holder.request)))
+    }
+
+    /// Walks from the leaf to the root: places the consumer as low as possible and charges it to
+    /// every node above. The last node that was asked is the error, and then nothing has changed.
+    fn climb(
+        &mut self,
+        holder: &Arc<Holder>,
+        victims: &mut Vec<ConsumerId>,
+        journal: &mut Journal,
+    ) -> Result<(), usize> {
+        let (start, before) = (journal.len(), victims.len());
+        let (mut is_placed, mut passed_hard) = (false, false);
+        let mut node = holder.home;
+        loop {
+            let is_hard = self.nodes[node].hard;
+            passed_hard |= is_hard;
+            let push = if is_placed { Push::Anyone } else { Push::Lower };
+            let has_room = self.nodes[node].fits(&holder.request)
+                || self.slide_up(node, holder, push, victims, journal);
+            match (is_placed, has_room) {
+                (false, true) => {
+                    self.place(node, Arc::clone(holder), journal);
+                    self.charge(node, holder, journal);
+                    is_placed = true;
+                }
+                (true, true) => self.charge(node, holder, journal),
+                (false, false) if is_hard => return Err(node),
+                (false, false) => {}
+                (true, false) => {
+                    // What was placed below cannot be paid for here, so the walk goes on as if it
+                    // had found no room so far.
+                    self.take_back(journal, start);
+                    victims.truncate(before);
+                    is_placed = false;
+                    if passed_hard {
+                        return Err(node);
+                    }
+                }
+            }
+            match self.nodes[node].parent {
+                Some(parent) => node = parent,
+                None if is_placed => return Ok(()),
+                None => return Err(node),
+            }
+        }
+    }
+
+    /// Makes room on a node by moving those placed on it to its parent, first come first moved; off
+    /// the root they are preempted. If that is not enough nobody moves.
+    pub(super) fn slide_up(
+        &mut self,
+        node: usize,
+        holder: &Holder,
+        push: Push,
+        victims: &mut Vec<ConsumerId>,
+        journal: &mut Journal,
+    ) -> bool {
+        let at = &self.nodes[node];
+        let is_root = node == ROOT;
+        // The second question spares the search where all of them together would not do.
+        if (at.hard && !is_root) || !at.fits_without(&holder.request, &at.own) {
+            return false;
+        }
+        let may_move = |other: &Holder| {
+            (push == Push::Anyone || other.priority < holder.priority)
+                && (other.preemptable || !is_root)
+        };
+        let mut gone = vec![0; holder.request.len()];
+        let mut moving = Vec::new();
+        let mut has_room = false;
+        for (&arrival, other) in at.placed.iter().filter(|(_, other)| may_move(other)) {
+            add(&mut gone, &other.request);
+            moving.push(Seat { node, arrival });
+            has_room = at.fits_without(&holder.request, &gone);
+            if has_room {
+                break;
+            }
+        }
+        if !has_room {
+            return false;
+        }
+        let parent = at.parent;
+        for seat in moving {
+            let Some(other) = self.displace(seat, journal) else { continue };
+            self.discharge(node, &other, journal);
+            match parent {
+                Some(parent) => self.place(parent, other, journal),
+                None => victims.push(other.id.clone()),
+            }
+        }
+        true
+    }
+
+    /// Preempts those of lower priority on the way from `last` down to the consumer's leaf until its
+    /// request fits at `last`. If that cannot be had, or the priority is not above 0, nobody goes.
+    fn preempt(
+        &mut self,
+        last: usize,
+        holder: &Holder,
+        victims: &mut Vec<ConsumerId>,
+        journal: &mut Journal,
+    ) -> bool {
+        if holder.priority <= 0 {
+            return false;
+        }
+        let mut way: Vec<usize> = self.path(holder.home).collect();
+        way.reverse();
+        let way = way.into_iter().skip_while(|&node| node != last);
+        let mut gone = vec![0; holder.request.len()];
+        let mut going = Vec::new();
+        let mut has_room = false;
+        'way: for node in way {
+            for (&arrival, other) in &self.nodes[node].placed {
+                if other.priority >= holder.priority || !other.preemptable {
+                    continue;
+                }
+                add(&mut gone, &other.request);
+                going.push(Seat { node, arrival });
+                has_room = self.nodes[last].fits_without(&holder.request, &gone);
+                if has_room {
+                    break 'way;
+                }
+            }
+        }
+        if !has_room {
+            return false;
+        }
+        for seat in going {
+            let Some(other) = self.displace(seat, journal) else { continue };
+            let mut node = Some(seat.node);
+            while let Some(at) = node {
+                self.discharge(at, &other, journal);
+                node = self.nodes[at].parent;
+            }
+            victims.push(other.id.clone());
+        }
+        true
+    }
+
+    /// Takes a consumer out, and lets those slide down who can now be placed lower.
+    pub(super) fn release(&mut self, id: &ConsumerId, journal: &mut Journal) {
+        let Some(&seat) = self.seats.get(id) else { return };
+        let Some(holder) = self.displace(seat, journal) else { return };
+        let mut node = Some(seat.node);
+        while let Some(at) = node {
+            self.discharge(at, &holder, journal);
+            self.slide_down(at, journal);
+            node = self.nodes[at].parent;
+        }
+    }
+
+    /// Moves those who wait on the parent, belong below this node and fit, in order of arrival.
+    fn slide_down(&mut self, node: usize, journal: &mut Journal) {
+        let Some(parent) = self.nodes[node].parent else { return };
+        let mut from = 0;
+        loop {
+            let at = &self.nodes[node];
+            let waits =
+                |other: &Holder| self.is_within(other.home, node) && at.fits(&other.request);
+            let mut waiting = self.nodes[parent].placed.range(from..);
+            let Some((&arrival, _)) = waiting.find(|(_, other)| waits(other)) else { return };
+            from = arrival + 1;
+            if let Some(other) = self.displace(Seat { node: parent, arrival }, journal) {
+                self.charge(node, &other, journal);
+                self.place(node, other, journal);
+            }
+        }
+    }
+
+    /// Places a consumer on a node and charges it from there up, whether or not it fits.
+    pub(super) fn force(&mut self, node: usize, holder: &Arc<Holder>, journal: &mut Journal) {
+        self.place(node, Arc::clone(holder), journal);
+        let mut at = Some(node);
+        while let Some(node) = at {
+            self.charge(node, holder, journal);
+            at = self.nodes[node].parent;
+        }
+    }
+
+    /// The lowest node on which a consumer fits without moving anyone; the node it names if there
+    /// is none.
+    pub(super) fn lowest_fit(&self, holder: &Holder) -> usize {
+        let fits = |node: usize| self.nodes[node].fits(&holder.request);
+        // Whatever is above the last node that is full, so long as no hard one is passed.
+        let full = self.path(holder.home).filter(|&node| !fits(node)).last();
+        let Some(full) = full else { return holder.home };
+        let passes_hard = self
+            .path(holder.home)
+            .take_while(|&node| node != full)
+            .chain([full])
+            .any(|node| self.nodes[node].hard);
+        match self.nodes[full].parent {
+            Some(above) if !passes_hard => above,
+            Some(_) | None => holder.home,
+        }
+    }
+}

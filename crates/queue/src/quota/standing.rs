@@ -1,0 +1,36 @@
+//! A forest made anew from what the server knows.
+
+use std::borrow::Borrow;
+
+use jiff::Timestamp;
+
+use super::consumer::Consumer;
+use super::forest::Forest;
+use super::problem::Problem;
+use super::subtree::Subtree;
+
+/// A consumer that holds quota already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Since when; who held it first is placed first.
+    pub since: Timestamp,
+    /// Who, and what it holds.
+    pub consumer: Consumer,
+}
+
+impl Forest {
+    /// Makes a forest of all QuotaSubtrees, with everyone in it who holds quota, and says what in the
+    /// objects does not count. The order in which either is given is of no matter.
+    pub fn standing<S: Borrow<Subtree>>(
+        subtrees: impl IntoIterator<Item = S>,
+        holders: impl IntoIterator<Item = Standing>,
+    ) -> (Self, Vec<Problem>) {
+        let (mut forest, problems) = Self::new(subtrees);
+        let mut holders: Vec<Standing> = holders.into_iter().collect();
+        holders.sort_by(|a, b| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)));
+        for holder in &holders {
+            forest.resume(&holder.consumer);
+        }
+        (forest, problems)
+    }
+}

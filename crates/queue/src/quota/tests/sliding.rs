@@ -1,0 +1,219 @@
+//! Who slides up, who slides down, and who is preempted: one node at a time.
+
+use super::super::allocate::Push;
+use super::super::journal::Journal;
+use super::*;
+
+/// Three consumers of one cpu each wait on the node `mid`; a fourth wants room there.
+#[test]
+fn qu_5_slide_up() {
+    let soft = "root: cpu=9\n mid < root: cpu=3\n leaf < mid: cpu=9";
+    let hard = "root: cpu=9\n mid < root: cpu=3 hard\n leaf < mid: cpu=9";
+    let top = "mid: cpu=3\n leaf < mid: cpu=9";
+    let hard_top = "mid: cpu=3 hard\n leaf < mid: cpu=9";
+    // Name, priority, and whether it may be preempted.
+    let plain = [("x", 0, true), ("y", 2, true), ("z", 1, true)];
+    let bound = [("x", 0, false), ("y", 2, true), ("z", 1, true)];
+    let (lower, anyone) = (Push::Lower, Push::Anyone);
+    let table = [
+        // why                                  tree  there  priority cpu push  moved     victims
+        ("one is enough", soft, plain, 5, 1, lower, Some(("x", ""))),
+        ("first come, first moved", soft, plain, 5, 2, lower, Some(("x y", ""))),
+        ("equal priority stays", soft, plain, 2, 2, lower, Some(("x z", ""))),
+        ("not enough, nobody moves", soft, plain, 1, 2, lower, None),
+        ("nobody is lower", soft, plain, 0, 1, lower, None),
+        ("owners ask nobody's priority", soft, plain, -7, 2, anyone, Some(("x y", ""))),
+        ("more than the node has", soft, plain, 9, 4, anyone, None),
+        ("off the root is out", top, plain, 5, 2, lower, Some(("", "x y"))),
+        ("the root keeps who is bound", top, bound, 5, 2, lower, Some(("", "y z"))),
+        ("below the root bound ones move", soft, bound, 5, 2, lower, Some(("x y", ""))),
+        ("too many are bound", top, bound, 5, 3, anyone, None),
+        ("a hard node moves nobody", hard, plain, 5, 1, lower, None),
+        ("nor for owners", hard, plain, 5, 1, anyone, None),
+        ("a hard root does", hard_top, plain, 5, 1, anyone, Some(("", "x"))),
+    ];
+    for (why, lines, there, priority, cpu, push, expected) in table {
+        let (mut trees, _) = build::trees(&subtrees("t", lines));
+        let leaf = |name, priority, cpu| consumer(name, "t=leaf", &format!("cpu={cpu}"), priority);
+        let tree = &mut trees[0];
+        let mut journal = Journal::default();
+        let mid = tree.by_name["mid"];
+        for (name, priority, preemptable) in there {
+            let holder = tree.take_in(&Consumer { preemptable, ..leaf(name, priority, 1) });
+            tree.force(mid, &holder, &mut journal);
+        }
+        let before = tree.clone();
+        let wants = tree.take_in(&leaf("w", priority, cpu));
+        let (mut victims, start) = (Vec::new(), journal.len());
+        let moved = tree.slide_up(mid, &wants, push, &mut victims, &mut journal);
+        assert_eq!(moved, expected.is_some(), "{why}");
+        if let Some((up, out)) = expected {
+            let parent: Vec<ConsumerId> = tree.on("root").cloned().collect();
+            assert_eq!((names(&parent).as_str(), names(&victims).as_str()), (up, out), "{why}");
+            assert!(tree.nodes[mid].fits(&wants.request), "{why}");
+        } else {
+            assert_eq!((&*tree, victims.len()), (&before, 0), "{why}");
+        }
+        tree.take_back(&mut journal, start);
+        assert_eq!(*tree, before, "{why}: taken back");
+    }
+}
+
+/// What becomes of those who are there when one more comes, in small trees.
+#[test]
+fn qu_5_who_gives_way() {
+    let two = "root: cpu=4\n own < root: cpu=2\n idle < root: cpu=2\n default < root: cpu=0";
+    let hard = "root: cpu=4\n own < root: cpu=2 hard\n idle < root: cpu=2\n";
+    let deep = "root: cpu=4\n mid < root: cpu=2 hard\n own < mid: cpu=1\n idle < root: cpu=4";
+    // Name, leaf, cpus and priority.
+    type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
+    type Row<'a> = (&'a str, &'a str, There<'a>, (&'a str, i32, i32), &'a str);
+    let table: [Row<'_>; 14] = [
+        // why              tree  there: name, leaf, cpu, priority          asks       outcome
+        ("room on the leaf", two, &[], ("own", 2, 0), "own"),
+        ("borrowing", two, &[("x", "own", 2, 0)], ("own", 2, 0), "root"),
+        ("reclaim from a borrower", two, &[("x", "own", 4, 0)], ("idle", 1, 0), "idle, without x"),
+        ("of any priority", two, &[("x", "own", 4, 9)], ("idle", 1, 0), "idle, without x"),
+        (
+            "who is within its quota stays",
+            two,
+            &[("x", "own", 2, 0), ("y", "idle", 2, 0)],
+            ("own", 1, 0),
+            "node \"root\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "higher priority takes the leaf",
+            two,
+            &[("x", "own", 2, 0), ("y", "idle", 2, 0)],
+            ("own", 1, 1),
+            "own, without x",
+        ),
+        (
+            "but not from others' leaves",
+            two,
+            &[("x", "idle", 2, 0), ("y", "own", 2, 5)],
+            ("own", 1, 5),
+            "node \"root\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "the default node has nothing of its own",
+            two,
+            &[("x", "default", 3, 0)],
+            ("own", 2, 0),
+            "own, without x",
+        ),
+        (
+            "too large for all",
+            two,
+            &[],
+            ("own", 5, 9),
+            "node \"root\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "a hard node does not borrow",
+            hard,
+            &[("x", "own", 2, 0)],
+            ("own", 1, 0),
+            "node \"own\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "a hard leaf makes room by priority",
+            hard,
+            &[("x", "own", 1, 0), ("y", "own", 1, 0)],
+            ("own", 1, 1),
+            "own, without x",
+        ),
+        ("up to a hard node and no further", deep, &[("x", "own", 1, 0)], ("own", 1, 0), "mid"),
+        (
+            "behind a hard node there is no way round",
+            deep,
+            &[("x", "idle", 4, 0)],
+            ("own", 1, 0),
+            "node \"root\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "a borrower on the root is no obstacle to a hard node",
+            deep,
+            &[("y", "idle", 2, 0), ("z", "own", 1, 0), ("x", "own", 1, 0)],
+            ("own", 2, 3),
+            "mid, without x z",
+        ),
+    ];
+    for (why, lines, there, (leaf, cpu, priority), expected) in table {
+        let mut forest = forest(&[("t", lines)]);
+        let asks = |name: &str, leaf: &str, cpu: i32, priority: i32| {
+            consumer(name, &format!("t={leaf}"), &format!("cpu={cpu}"), priority)
+        };
+        for (name, leaf, cpu, priority) in there {
+            forest.try_allocate(&asks(name, leaf, *cpu, *priority)).unwrap();
+        }
+        let before = forest.clone();
+        assert_eq!(outcome(&mut forest, &asks("w", leaf, cpu, priority)), expected, "{why}");
+        if expected.contains("lacks") {
+            assert_eq!(forest, before, "{why}: a refusal changes nothing");
+        }
+    }
+}
+
+/// Preemption within the path stops as soon as there is room, and spares who may not be preempted.
+#[test]
+fn qu_5_preemption_by_priority() {
+    let lines = "root: cpu=3\n leaf < root: cpu=3 hard";
+    let table = [
+        // why                        priorities and whether preemptable         asks       outcome
+        ("the first that is lower", [(1, true), (0, true), (0, true)], (1, 1), "leaf, without y"),
+        ("until there is room", [(0, true), (0, true), (0, true)], (2, 1), "leaf, without x y"),
+        (
+            "bound ones are passed over",
+            [(0, false), (0, true), (0, true)],
+            (1, 1),
+            "leaf, without y",
+        ),
+        (
+            "not without a positive priority",
+            [(-2, true), (-2, true), (-2, true)],
+            (1, 0),
+            "node \"leaf\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "nobody goes in vain",
+            [(0, true), (2, true), (0, true)],
+            (3, 1),
+            "node \"leaf\" of quota tree t lacks 3 of cpu",
+        ),
+    ];
+    for (why, there, (cpu, priority), expected) in table {
+        let mut forest = forest(&[("t", lines)]);
+        for (name, (priority, preemptable)) in ["x", "y", "z"].into_iter().zip(there) {
+            let asks = consumer(name, "t=leaf", "cpu=1", priority);
+            forest.try_allocate(&Consumer { preemptable, ..asks }).unwrap();
+        }
+        let asks = consumer("w", "t=leaf", &format!("cpu={cpu}"), priority);
+        assert_eq!(outcome(&mut forest, &asks), expected, "{why}");
+    }
+}
+
+/// Release goes up the path, and on each step whoever waits above comes down if it fits.
+#[test]
+fn qu_6_release_slides_down() {
+    let lines = "root: cpu=9\n mid < root: cpu=3\n leaf < mid: cpu=2\n side < mid: cpu=1\n far < root: cpu=1";
+    let mut forest = forest(&[("t", lines)]);
+    for (name, leaf, cpu) in
+        [("a", "leaf", 2), ("b", "leaf", 1), ("c", "leaf", 2), ("d", "far", 2), ("e", "side", 1)]
+    {
+        forest
+            .try_allocate(&consumer(name, &format!("t={leaf}"), &format!("cpu={cpu}"), 0))
+            .unwrap();
+    }
+    // b had borrowed on mid until e claimed its own quota.
+    assert_eq!(picture(&forest, "t"), "leaf: a, root: c d b, side: e");
+    forest.release(&id("a"));
+    // Nobody waited on mid for the leaf; then c and b wait on the root, and c, which came first, fits.
+    assert_eq!(picture(&forest, "t"), "mid: c, root: d b, side: e");
+    forest.release(&id("c"));
+    assert_eq!(picture(&forest, "t"), "mid: b, root: d, side: e");
+    // What belongs elsewhere does not come down here.
+    forest.release(&id("b"));
+    forest.release(&id("e"));
+    assert_eq!(picture(&forest, "t"), "root: d");
+}

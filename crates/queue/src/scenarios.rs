@@ -1,0 +1,6 @@
+//! The queue in a small cluster: what MCAD's own tests expect of it, and what must hold in any world.
+
+mod acceptance;
+mod charged;
+mod cluster;
+mod laws;

@@ -1,0 +1,402 @@
+//! A cluster in which items make pods, pods find nodes, and run.
+//!
+//! What an object does is said by its annotations, so that objects of any kind can be played: `pods`
+//! (how many), `cpu` and `gpu` (of each), `init` (seconds before it runs), `seconds` (how long it runs;
+//! for ever without), `says` (a condition it has at once), `job` (whether it is complete when its pods
+//! have succeeded).
+
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "tests read best when they say what a value is where it is used"
+)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use gantry_pods::Requests;
+use gantry_pods::view::{Node, Phase, Pod};
+use gantry_reconcile::harness::{Scenario, Server, Stage};
+use gantry_reconcile::object::controlled_by;
+use gantry_reconcile::{
+    Change, Controller, Key, Kind, Meta, Part, Plan, Resource, View as _, World, Write,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::app_wrapper::AppWrapper;
+use crate::wrapped::Wrapped;
+use crate::{Catalog, Dispatch, Live, Progress, Settings};
+
+pub(super) const DEPLOYMENTS: Resource =
+    Resource::namespaced("apps", "v1", "deployments", "Deployment");
+pub(super) const SETS: Resource = Resource::namespaced("apps", "v1", "statefulsets", "StatefulSet");
+pub(super) const JOBS: Resource = Resource::namespaced("batch", "v1", "jobs", "Job");
+pub(super) const SERVICES: Resource = Resource::namespaced("", "v1", "services", "Service");
+pub(super) const POD_GROUPS: Resource =
+    Resource::namespaced("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup");
+
+pub(super) fn catalog() -> Catalog {
+    Catalog::new([DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS])
+}
+
+fn note<'a>(meta: &'a Meta, name: &str) -> Option<&'a str> {
+    meta.annotations.get(name).map(String::as_str)
+}
+
+fn number(meta: &Meta, name: &str) -> Option<i64> {
+    note(meta, name).map(|it| it.parse().unwrap())
+}
+
+fn status(resource: &Resource, meta: &Meta, status: &Value) -> Write {
+    Write::Merge {
+        resource: resource.clone(),
+        key: meta.key(),
+        part: Part::Status,
+        fence: meta.fence(),
+        body: json!({"status": status}),
+    }
+}
+
+/// Makes the pods of objects, and says when they are complete.
+pub(super) struct Makers;
+
+impl Controller for Makers {
+    fn name(&self) -> &'static str {
+        "makers"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        catalog().kinds().chain([Kind::of::<Pod>()]).collect()
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        let owners = change.both::<Pod>().filter_map(|it| it.metadata.controller());
+        let mut keys: Vec<Key> = owners.map(|it| change.key.beside(&it.name)).collect();
+        if change.is::<Wrapped>() {
+            keys.push(change.key.clone());
+        }
+        keys
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        for resource in catalog().watched() {
+            let shelf = world.shelf_at::<Wrapped>(resource).unwrap();
+            if let Some(object) = shelf.get(key).filter(|it| !it.metadata.is_going()) {
+                make(world, resource, &object, &mut plan);
+            }
+        }
+        plan
+    }
+}
+
+fn make(world: &World, resource: &Resource, object: &Wrapped, plan: &mut Plan) {
+    let meta = &object.metadata;
+    let pods = world.shelf::<Pod>().owned_by(&meta.uid);
+    for at in 0..number(meta, "pods").unwrap_or_default() {
+        let name = format!("{}-{at}", meta.name);
+        if pods.iter().any(|it| it.metadata.name == name) {
+            continue;
+        }
+        let mut requests = json!({"cpu": note(meta, "cpu").unwrap_or("0")});
+        if let Some(gpu) = note(meta, "gpu") {
+            requests["nvidia.com/gpu"] = json!(gpu);
+        }
+        plan.write(Write::Create {
+            resource: Pod::RESOURCE,
+            body: json!({
+                "metadata": {"name": name, "namespace": meta.namespace, "labels": meta.labels,
+                    "annotations": meta.annotations, "ownerReferences": [controlled_by(resource, meta)]},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]},
+            }),
+        });
+    }
+    let over = pods.iter().filter(|it| it.status.phase == Phase::Succeeded).count();
+    let all = number(meta, "pods").unwrap_or_default();
+    let done = note(meta, "job").is_some() && i64::try_from(over).unwrap() >= all;
+    let says = note(meta, "says").or_else(|| done.then_some("Complete"));
+    if let Some(kind) = says.filter(|it| object.conditions.iter().all(|has| has.kind != *it)) {
+        let body = json!({"conditions": [{"type": kind, "status": "True"}]});
+        plan.write(status(resource, meta, &body));
+    }
+}
+
+/// Gives pods to nodes, the first that has room.
+pub(super) struct Binder;
+
+impl Controller for Binder {
+    fn name(&self) -> &'static str {
+        "binder"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Pod>(), Kind::of::<Node>()]
+    }
+
+    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+        vec![Key::cluster("all")]
+    }
+
+    fn plan(&self, world: &World, _: &Key, _: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let mut room: BTreeMap<String, Requests> = BTreeMap::new();
+        for node in world.shelf::<Node>().all().iter().filter(|it| !it.spec.unschedulable) {
+            room.insert(node.metadata.name.clone(), Requests::available(&node.status.allocatable));
+        }
+        let pods = world.shelf::<Pod>().all();
+        for pod in pods.iter().filter(|it| !it.is_over()) {
+            if let Some(room) = room.get_mut(&pod.spec.node_name) {
+                room.take(&Requests::of(pod));
+            }
+        }
+        for pod in pods.iter().filter(|it| it.spec.node_name.is_empty() && !it.metadata.is_going())
+        {
+            let wants = Requests::of(pod);
+            let none = Requests::default();
+            let fits = |(_, room): &(&String, &mut Requests)| wants.lacking(&none, room).is_empty();
+            match room.iter_mut().find(fits) {
+                Some((node, room)) => {
+                    room.take(&wants);
+                    let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
+                    plan.write(Write::Bind { key, uid, node: node.clone() });
+                }
+                None if pod.condition("PodScheduled").is_none() => {
+                    let body = json!({"conditions": [{"type": "PodScheduled", "status": "False",
+                        "reason": "Unschedulable", "message": "0 nodes are available"}]});
+                    plan.write(status(&Pod::RESOURCE, &pod.metadata, &body));
+                }
+                None => {}
+            }
+        }
+        plan
+    }
+}
+
+/// Runs pods.
+pub(super) struct Kubelet;
+
+impl Controller for Kubelet {
+    fn name(&self) -> &'static str {
+        "kubelet"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Pod>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        vec![change.key.clone()]
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
+        let meta = &pod.metadata;
+        if meta.is_going() {
+            let (resource, key, fence) = (Pod::RESOURCE, key.clone(), meta.fence());
+            plan.write(Write::Delete { resource, key, fence, grace: Some(0), propagation: None });
+            return plan;
+        }
+        if pod.spec.node_name.is_empty() || pod.is_over() {
+            return plan;
+        }
+        let made = meta.creation_timestamp.unwrap();
+        let after = |seconds: i64| made + jiff::SignedDuration::from_secs(seconds);
+        let init = number(meta, "init").unwrap_or_default();
+        let (next, when) = match (pod.status.phase, number(meta, "seconds")) {
+            (Phase::Pending, _) => ("Running", after(init)),
+            (_, Some(seconds)) => ("Succeeded", after(init + seconds)),
+            (_, None) => return plan,
+        };
+        if now < when {
+            plan.look_at(when, now);
+        } else {
+            plan.write(status(&Pod::RESOURCE, meta, &json!({"phase": next})));
+        }
+        plan
+    }
+}
+
+/// The controllers of the queue and of the cluster.
+pub(super) struct Cast {
+    dispatch: Dispatch,
+    progress: Progress,
+}
+
+impl Cast {
+    pub(super) fn new(settings: Settings) -> Self {
+        let live = Live::new(settings);
+        Self { dispatch: Dispatch::new(live.clone()), progress: Progress::new(live, catalog()) }
+    }
+
+    pub(super) fn all(&self) -> [&dyn Controller; 5] {
+        [&self.dispatch, &self.progress, &Makers, &Binder, &Kubelet]
+    }
+}
+
+pub(super) fn scenario<'a>(
+    controllers: &'a [&'a dyn Controller],
+    objects: Vec<(Resource, Value)>,
+) -> Scenario<'a> {
+    Scenario {
+        controllers,
+        defaults: ready,
+        objects,
+        script: Vec::new(),
+        replicas: 1,
+        horizon: Duration::from_secs(1800),
+    }
+}
+
+pub(super) fn node(name: &str, cpu: &str, gpu: i64) -> (Resource, Value) {
+    // The harness makes objects without a status where the kind has one.
+    let resource = Node::RESOURCE;
+    (resource, json!({"metadata": {"name": name}, "spec": {}, "made": {"cpu": cpu, "gpu": gpu}}))
+}
+
+/// What a kubelet would have said of its node.
+pub(super) fn ready(resource: &Resource, object: &mut Value) {
+    if *resource == Node::RESOURCE && object["status"].is_null() {
+        let made = &object["made"];
+        let status = json!({
+            "allocatable": {"cpu": made["cpu"], "memory": "64Gi", "nvidia.com/gpu": made["gpu"]},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        });
+        object["status"] = status;
+    }
+}
+
+/// Fixture A: what is free on two nodes reproduces all relations of MCAD's tests.
+pub(super) fn fixture_a() -> Vec<(Resource, Value)> {
+    vec![node("a", "1525m", 8), node("b", "425m", 8)]
+}
+
+/// A cluster with an AppWrapper queue in it, and a user who looks at it.
+pub(super) struct Play<'a> {
+    pub(super) stage: Stage<'a>,
+}
+
+impl<'a> Play<'a> {
+    pub(super) fn new(scenario: &'a Scenario<'a>) -> Self {
+        Self { stage: Stage::new(scenario) }
+    }
+
+    pub(super) fn pass(&mut self, seconds: u64) {
+        if let Err(failure) = self.stage.pass(Duration::from_secs(seconds)) {
+            panic!("{failure}");
+        }
+    }
+
+    /// Makes an AppWrapper and lets a moment pass.
+    pub(super) fn create(&mut self, wrapper: Value) {
+        self.stage.server().create(&AppWrapper::RESOURCE, wrapper);
+        self.pass(3);
+    }
+
+    pub(super) fn object(&mut self, resource: &Resource, name: &str) -> Option<Value> {
+        self.stage.server().get(resource, &Key::new("test", name)).cloned()
+    }
+
+    pub(super) fn status(&mut self, name: &str) -> Value {
+        self.object(&AppWrapper::RESOURCE, name).unwrap()["status"].clone()
+    }
+
+    /// State and step.
+    pub(super) fn state(&mut self, name: &str) -> String {
+        let status = self.status(name);
+        let text = |name: &str| status[name].as_str().unwrap_or("-").to_owned();
+        format!("{} {}", text("state"), text("queuejobstate"))
+    }
+
+    /// How many pods of an AppWrapper there are, and how many of them run or have succeeded.
+    pub(super) fn pods(&mut self, wrapper: &str) -> (usize, usize) {
+        let all = self.stage.server().list(&Pod::RESOURCE);
+        let own =
+            all.iter().filter(|it| it["metadata"]["labels"][crate::dispatch::LABEL] == wrapper);
+        let own: Vec<_> = own.collect();
+        let up =
+            |it: &&&&Value| matches!(it["status"]["phase"].as_str(), Some("Running" | "Succeeded"));
+        (own.len(), own.iter().filter(up).count())
+    }
+
+    /// The types of its conditions.
+    pub(super) fn conditions(&mut self, name: &str) -> Vec<String> {
+        let status = self.status(name);
+        let list = status["conditions"].as_array().cloned().unwrap_or_default();
+        list.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(super) fn reasons(&mut self, name: &str) -> Vec<String> {
+        let status = self.status(name);
+        let list = status["conditions"].as_array().cloned().unwrap_or_default();
+        list.iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect()
+    }
+
+    pub(super) fn delete(&mut self, resource: &Resource, name: &str) {
+        let key = Key::new("test", name);
+        self.stage.server().delete(resource, &key, gantry_reconcile::Propagation::Background);
+    }
+}
+
+/// An AppWrapper around these items.
+pub(super) fn wrap(name: &str, spec: Value, items: Vec<Value>) -> Value {
+    let mut object = json!({"metadata": {"name": name, "namespace": "test"}, "spec": spec});
+    object["spec"]["resources"] = json!({"GenericItems": items});
+    object
+}
+
+/// An object that makes pods.
+pub(super) fn template(
+    resource: &Resource,
+    name: &str,
+    pods: i64,
+    cpu: &str,
+    more: Value,
+) -> Value {
+    let mut notes = json!({"pods": pods.to_string(), "cpu": cpu});
+    for (name, value) in more.as_object().unwrap() {
+        notes[name] = value.clone();
+    }
+    json!({
+        "apiVersion": resource.api_version(), "kind": resource.kind,
+        "metadata": {"name": name, "namespace": "test", "annotations": notes},
+        "spec": {"replicas": pods, "template": {"spec": {"containers": [
+            {"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}},
+    })
+}
+
+pub(super) fn item(template: Value) -> Value {
+    json!({"generictemplate": template})
+}
+
+/// A Deployment of some pods.
+pub(super) fn deployment(name: &str, pods: i64, cpu: &str) -> Value {
+    wrap(
+        name,
+        json!({"schedulingSpec": {"minAvailable": pods}}),
+        vec![item(template(&DEPLOYMENTS, &format!("{name}-d"), pods, cpu, json!({})))],
+    )
+}
+
+/// How a server with everything on it looks, for comparing ends: statuses without times.
+pub(super) fn shape(server: &Server) -> Value {
+    let mut lines: Vec<String> = Vec::new();
+    for it in server.list(&AppWrapper::RESOURCE) {
+        let status = &it["status"];
+        lines.push(format!(
+            "{} {} {} {} {} {}",
+            it["metadata"]["name"],
+            status["state"],
+            status["queuejobstate"],
+            status["canrun"],
+            status["running"],
+            status["message"],
+        ));
+    }
+    for resource in catalog().watched().chain([&Pod::RESOURCE]) {
+        for it in server.list(resource) {
+            lines.push(format!("{resource} {} {}", it["metadata"]["name"], it["status"]["phase"]));
+        }
+    }
+    json!(lines)
+}

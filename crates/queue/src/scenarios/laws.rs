@@ -1,0 +1,403 @@
+//! What holds in any world, whatever goes wrong on the way.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use gantry_pods::view::{Node, Pod};
+use gantry_reconcile::harness::{
+    Action, CONFLICTED, Failure, Faults, REFUSED, Scenario, Server, UNREADABLE, prove_worlds,
+};
+use gantry_reconcile::{Controller, Key, Propagation, Resource, View as _};
+use serde_json::{Value, json};
+
+use super::cluster::{Cast, JOBS, Play, deployment, item, node, scenario, shape, template, wrap};
+use crate::Settings;
+use crate::app_wrapper::AppWrapper;
+use crate::dispatch::LABEL;
+
+fn proven(proof: Result<(), Box<Failure>>) {
+    if let Err(failure) = proof {
+        panic!("{failure}");
+    }
+}
+
+/// A job that completes.
+fn job(name: &str, priority: i64, pods: i64, cpu: &str, seconds: i64) -> (Resource, Value) {
+    let job = template(
+        &JOBS,
+        &format!("{name}-j"),
+        pods,
+        cpu,
+        json!({"seconds": seconds.to_string(), "job": "y"}),
+    );
+    let mut item = item(job);
+    item["completionstatus"] = json!("Complete");
+    item["custompodresources"] = json!([{"replicas": pods, "requests": {"cpu": cpu}}]);
+    (AppWrapper::RESOURCE, wrap(name, json!({"priority": priority}), vec![item]))
+}
+
+/// Ends by names and states alone: who came first decides about the rest.
+fn ends(server: &Server) -> Value {
+    let end = |it: &&Value| {
+        let status = &it["status"];
+        json!([it["metadata"]["name"], status["state"], status["canrun"]])
+    };
+    let bad = |it: &&&Value| {
+        let name = it["metadata"]["name"].as_str().unwrap();
+        ![REFUSED, CONFLICTED, UNREADABLE].iter().any(|wrong| name.starts_with(wrong))
+    };
+    let list = server.list(&AppWrapper::RESOURCE);
+    let jobs = server.list(&JOBS);
+    let names = jobs.iter().filter(bad).map(|it| it["metadata"]["name"].clone());
+    json!({
+        "wrappers": list.iter().filter(bad).map(end).collect::<Vec<_>>(),
+        "jobs": names.collect::<Vec<_>>(),
+    })
+}
+
+fn edit(name: &'static str, path: &'static str, value: Value) -> Action {
+    Box::new(move |server: &mut Server| {
+        server.edit(&AppWrapper::RESOURCE, &Key::new("test", name), |it| {
+            *it.pointer_mut(path).unwrap() = value.clone();
+        });
+    })
+}
+
+fn remove(name: &'static str) -> Action {
+    Box::new(move |server: &mut Server| {
+        let key = Key::new("test", name);
+        server.delete(&AppWrapper::RESOURCE, &key, Propagation::Background);
+    })
+}
+
+#[test]
+fn jobs_end_in_the_same_place_whatever_goes_wrong() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let bad_item = wrap("bad", json!({}), vec![json!({})]);
+    let objects = vec![
+        node("a", "1", 0),
+        job("one", 1, 2, "400m", 10),
+        job("two", 2, 1, "800m", 10),
+        job("huge", 3, 1, "4", 10),
+        (AppWrapper::RESOURCE, bad_item),
+    ];
+    let scenario = Scenario {
+        script: vec![edit("one", "/spec/priority", json!(7))],
+        ..scenario(&controllers, objects)
+    };
+    proven(scenario.prove_faults(0..6, ends));
+    let bad: Vec<(Resource, Value)> = [REFUSED, CONFLICTED, UNREADABLE]
+        .into_iter()
+        .map(|wrong| {
+            let (resource, mut object) = job(&format!("{wrong}-w"), 9, 1, "100m", 5);
+            if wrong == UNREADABLE {
+                object["spec"]["priority"] = json!("high");
+            }
+            (resource, object)
+        })
+        .collect();
+    proven(scenario.prove_apart(&bad, 0..2, ends));
+}
+
+/// DS-7 and DS-8: whoever dies leaves nothing half done, and nothing is done twice.
+#[test]
+fn ds_8_a_crash_at_every_move_resumes() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let (_, mut both) = job("both", 1, 1, "400m", 5);
+    let second = template(&JOBS, "second-j", 1, "400m", json!({"seconds": "5", "job": "y"}));
+    both["spec"]["resources"]["GenericItems"].as_array_mut().unwrap().push(item(second));
+    let objects = vec![node("a", "1", 0), (AppWrapper::RESOURCE, both)];
+    proven(
+        scenario(&controllers, objects)
+            .prove_crashes(1, |server| json!([ends(server), shape(server)])),
+    );
+}
+
+/// DS-7: of an AppWrapper that cannot be made whole nothing is left, whenever a process dies.
+#[test]
+fn ds_7_a_crash_leaves_no_half_of_what_fails() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let good = item(template(&JOBS, "good-j", 1, "400m", json!({})));
+    // The server refuses whatever is called so.
+    let bad = item(template(&JOBS, "forbidden-j", 1, "400m", json!({})));
+    let wrapper = wrap("half", json!({}), vec![good, bad]);
+    let forbid: Action = Box::new(|server: &mut Server| {
+        server.refuse(|write| write.key().name().starts_with("forbidden"));
+    });
+    let create: Action = Box::new(move |server: &mut Server| {
+        server.create(&AppWrapper::RESOURCE, wrapper.clone());
+    });
+    let objects = vec![node("a", "1", 0)];
+    let scenario = Scenario { script: vec![forbid, create], ..scenario(&controllers, objects) };
+    let state = |server: &Server| {
+        let wrapper = server.get(&AppWrapper::RESOURCE, &Key::new("test", "half")).unwrap();
+        json!([wrapper["status"]["state"], wrapper["status"]["canrun"], server.list(&JOBS).len()])
+    };
+    let ending = scenario.run(1, Faults::none()).unwrap();
+    assert_eq!(state(&ending.server), json!(["Failed", null, 0]));
+    proven(scenario.prove_crashes(1, state));
+}
+
+#[test]
+fn who_is_taken_back_survives_a_crash_at_every_move() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    // It never comes up, and is given up after one more try.
+    let never = template(&JOBS, "never-j", 1, "400m", json!({"init": "100000"}));
+    let rule = json!({"timeInSeconds": 1, "growthType": "none", "maxNumRequeuings": 1});
+    let spec = json!({"schedulingSpec": {"minAvailable": 1, "requeuing": rule}});
+    let objects = vec![
+        node("a", "1", 0),
+        (AppWrapper::RESOURCE, wrap("never", spec, vec![item(never)])),
+        job("other", 0, 1, "800m", 5),
+    ];
+    let scenario = scenario(&controllers, objects);
+    let ending = scenario.run(1, Faults::none()).unwrap();
+    let end = ends(&ending.server);
+    assert_eq!(end["wrappers"], json!([["never", "Deleted", null], ["other", "Completed", null]]));
+    proven(scenario.prove_crashes(1, ends));
+}
+
+/// Everything that can happen to jobs on a small cluster.
+fn world<'a>(controllers: &'a [&'a dyn Controller], seed: u64) -> Scenario<'a> {
+    let mut rng = Rng::with_seed(seed);
+    let mut objects = vec![node("a", "2", 0)];
+    for at in 0..rng.u32(2..6) {
+        let cpu = ["200m", "500m", "900m", "5"][rng.usize(..4)];
+        let pods = rng.i64(1..3);
+        objects.push(job(&format!("w{at}"), rng.i64(-2..3), pods, cpu, rng.i64(1..20)));
+    }
+    if rng.bool() {
+        objects.push((AppWrapper::RESOURCE, wrap("bad", json!({}), vec![json!({})])));
+    }
+    let mut script: Vec<Action> = Vec::new();
+    if rng.bool() {
+        script.push(edit("w0", "/spec/priority", json!(9)));
+    }
+    if rng.bool() {
+        script.push(remove("w1"));
+    }
+    Scenario { script, ..scenario(controllers, objects) }
+}
+
+#[test]
+fn worlds_made_by_chance_end_in_one_place() {
+    for settings in [
+        Settings::default(),
+        Settings { holding: Duration::from_secs(5), ..Settings::default() },
+        Settings { dynamic_priority: true, wake_on_release: false, ..Settings::default() },
+    ] {
+        let cast = Cast::new(settings);
+        let controllers = cast.all();
+        proven(prove_worlds(0..8, |seed| world(&controllers, seed), ends));
+    }
+}
+
+/// What all that passed ask for and is not done yet, and what the cluster has.
+fn held(server: &Server) -> (i64, i64) {
+    let milli = |it: &Value| match it.as_str().unwrap() {
+        text if text.ends_with('m') => text.trim_end_matches('m').parse::<i64>().unwrap(),
+        text => text.parse::<i64>().unwrap() * 1000,
+    };
+    let wrappers = server.list(&AppWrapper::RESOURCE);
+    let passed = wrappers.iter().filter(|it| it["status"]["canrun"] == true);
+    let demand = passed.flat_map(|it| it["spec"]["resources"]["GenericItems"].as_array().unwrap());
+    let demand = demand.flat_map(|it| it["custompodresources"].as_array().unwrap());
+    let demand = demand.map(|it| it["replicas"].as_i64().unwrap() * milli(&it["requests"]["cpu"]));
+    let pods = server.list(&Pod::RESOURCE);
+    let done = pods.iter().filter(|it| it["status"]["phase"] == "Succeeded").filter(|pod| {
+        wrappers.iter().any(|it| {
+            it["status"]["canrun"] == true
+                && it["metadata"]["name"] == pod["metadata"]["labels"][LABEL]
+        })
+    });
+    let done = done.map(|it| milli(&it["spec"]["containers"][0]["resources"]["requests"]["cpu"]));
+    let nodes = server.list(&Node::RESOURCE);
+    (
+        demand.sum::<i64>() - done.sum::<i64>(),
+        nodes.iter().map(|it| milli(&it["status"]["allocatable"]["cpu"])).sum(),
+    )
+}
+
+#[test]
+fn nobody_passes_for_whom_there_is_no_room() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    for seed in 0..30 {
+        let mut rng = Rng::with_seed(seed);
+        let mut objects = vec![node("a", "2", 0)];
+        for at in 0..8 {
+            let cpu = ["200m", "500m", "900m", "5"][rng.usize(..4)];
+            objects.push(job(&format!("w{at}"), rng.i64(0..3), rng.i64(1..3), cpu, rng.i64(1..20)));
+        }
+        let most = Rc::new(RefCell::new(0));
+        let check = || -> Action {
+            let most = Rc::clone(&most);
+            Box::new(move |server: &mut Server| {
+                let (demand, room) = held(server);
+                assert!(demand <= room, "seed {seed}: {demand} of {room}");
+                let mut most = most.borrow_mut();
+                *most = demand.max(*most);
+            })
+        };
+        let script = (0..60).map(|_| check()).collect();
+        let scenario = Scenario { script, ..scenario(&controllers, objects) };
+        scenario.run(seed, Faults::none()).unwrap();
+        assert!(*most.borrow() > 0, "seed {seed}: somebody passed while it was looked at");
+    }
+}
+
+#[test]
+fn priority_decides_who_is_next() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    for seed in 0..10 {
+        let scenario = scenario(&controllers, vec![]);
+        let mut play = Play::new(&scenario);
+        let mut rng = Rng::with_seed(seed);
+        let mut wanted = BTreeMap::new();
+        for at in 0..7 {
+            let priority = rng.i64(-3..4);
+            let (resource, object) = job(&format!("w{at}"), priority, 1, "1", 3);
+            play.stage.server().create(&resource, object);
+            // Who came before goes before, among equals.
+            play.pass(1);
+            wanted.insert((-priority, at), format!("w{at}"));
+        }
+        let (resource, object) = node("a", "1", 0);
+        play.stage.server().create(&resource, object);
+        play.pass(200);
+        let mut order: Vec<(String, String)> = (0..7)
+            .map(|at| {
+                let name = format!("w{at}");
+                let status = play.status(&name);
+                assert_eq!(status["state"], "Completed", "nobody is forgotten: {status}");
+                (status["controllerfirstdispatchtimestamp"].as_str().unwrap().to_owned(), name)
+            })
+            .collect();
+        order.sort();
+        let order: Vec<String> = order.into_iter().map(|(_, name)| name).collect();
+        assert_eq!(order, wanted.into_values().collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_large_job_gets_its_turn_where_the_line_is_held() {
+    for (holding, expected) in [(0, "Pending"), (30, "Completed")] {
+        let settings = Settings { holding: Duration::from_secs(holding), ..Settings::default() };
+        let cast = Cast::new(settings);
+        let controllers = cast.all();
+        let scenario = scenario(&controllers, vec![node("a", "2", 0)]);
+        let mut play = Play::new(&scenario);
+        for at in 0..40 {
+            let (resource, object) = job(&format!("small{at}"), 0, 1, "1", 12);
+            play.stage.server().create(&resource, object);
+            if at == 3 {
+                let (resource, object) = job("large", 0, 1, "2", 3);
+                play.stage.server().create(&resource, object);
+            }
+            play.pass(5);
+        }
+        assert_eq!(play.status("large")["state"], expected, "holding for {holding} s");
+    }
+}
+
+#[test]
+fn q_5_who_holds_the_line_is_passed_when_its_time_is_over() {
+    let settings = Settings { holding: Duration::from_secs(30), ..Settings::default() };
+    let cast = Cast::new(settings);
+    let controllers = cast.all();
+    let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+    let mut play = Play::new(&scenario);
+    play.create(deployment("huge", 1, "4"));
+    play.create(deployment("small", 1, "500m"));
+    assert_eq!(play.state("huge"), "Pending HeadOfLine");
+    assert_eq!(play.state("small"), "Pending Queueing", "nobody else is looked at");
+    play.pass(30);
+    assert_eq!(play.state("huge"), "Pending Backoff");
+    assert_eq!(play.state("small"), "Running Running");
+}
+
+#[test]
+fn room_that_is_released_is_given_at_once() {
+    for (wake_on_release, expected) in [(true, "Running Running"), (false, "Pending Backoff")] {
+        let cast = Cast::new(Settings { wake_on_release, ..Settings::default() });
+        let controllers = cast.all();
+        let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+        let mut play = Play::new(&scenario);
+        play.create(deployment("first", 1, "1"));
+        play.create(deployment("second", 1, "1"));
+        play.pass(3);
+        play.delete(&AppWrapper::RESOURCE, "first");
+        play.pass(4);
+        assert_eq!(play.state("second"), expected, "woken: {wake_on_release}");
+        play.pass(20);
+        assert_eq!(play.state("second"), "Running Running", "in the end in any case");
+    }
+}
+
+#[test]
+fn a_node_that_comes_is_room_and_one_that_goes_is_none() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+    let mut play = Play::new(&scenario);
+    play.create(deployment("two", 2, "1"));
+    assert_eq!(play.state("two"), "Pending Backoff");
+    let (resource, object) = node("b", "1", 0);
+    play.stage.server().create(&resource, object);
+    play.pass(3);
+    assert_eq!(play.state("two"), "Running Running");
+}
+
+/// P3: what is written on the straight path.
+#[test]
+fn a_straight_path_takes_four_writes() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+    let mut play = Play::new(&scenario);
+    let mut item = item(template(&JOBS, "j", 0, "0", json!({"job": "y"})));
+    item["completionstatus"] = json!("Complete");
+    item["custompodresources"] = json!([{"replicas": 1, "requests": {"cpu": 1}}]);
+    let writes = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&writes);
+    play.stage.server().intercept(move |write| {
+        seen.borrow_mut().push(format!("{} {}", write.verb(), write.resource()));
+        None
+    });
+    play.create(wrap("one", json!({}), vec![item]));
+    play.pass(60);
+    assert_eq!(play.state("one"), "Completed Completed");
+    let writes = writes.borrow();
+    // The first is the user's, and a status of the job that of whoever runs it.
+    let ours: Vec<&str> =
+        writes[1..].iter().map(String::as_str).filter(|it| *it != "patch jobs.batch").collect();
+    let patch = "patch appwrappers.workload.codeflare.dev";
+    assert_eq!(ours, [patch, patch, "create jobs.batch", patch, patch]);
+}
+
+/// T17 and 4.16: a process that starts anew goes on where the other was.
+#[test]
+fn a_restart_changes_nothing() {
+    let cast = Cast::new(Settings::default());
+    let controllers = cast.all();
+    let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+    let mut play = Play::new(&scenario);
+    play.create(deployment("runs", 1, "600m"));
+    play.create(deployment("waits", 1, "600m"));
+    let before = shape(play.stage.server());
+    play.stage.restart();
+    play.pass(60);
+    assert_eq!(shape(play.stage.server()), before);
+    play.delete(&AppWrapper::RESOURCE, "runs");
+    play.pass(3);
+    assert_eq!(play.state("waits"), "Running Running");
+    assert!(play.stage.server().list(&Pod::RESOURCE).len() == 1);
+}

@@ -1,0 +1,191 @@
+//! How many nodes of which type a job needs, and whether it needs them now.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::view::{AppWrapper, Condition, ORDERED_INSTANCE};
+
+/// Nodes by instance type; never empty, and no number in it is zero.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Demand(BTreeMap<String, u32>);
+
+impl Demand {
+    /// What a job needs; nothing without the label, or where it names nothing.
+    ///
+    /// The types of the label, in order, belong to the entries of `custompodresources`, counted through
+    /// all items. What there is more of either is left out.
+    #[must_use]
+    pub fn of(job: &AppWrapper) -> Option<Self> {
+        let label = job.metadata.labels.get(ORDERED_INSTANCE)?;
+        let types = label.split('_').filter(|it| !it.is_empty());
+        let pods = job.spec.resources.items.iter().flat_map(|item| &item.pods);
+        let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
+        for (instance, pods) in types.zip(pods) {
+            let replicas = u32::try_from(pods.replicas.max(0)).unwrap_or(u32::MAX);
+            if replicas > 0 {
+                let sum = nodes.entry(instance.to_owned()).or_default();
+                *sum = sum.saturating_add(replicas);
+            }
+        }
+        Self::new(nodes)
+    }
+
+    /// These nodes; nothing if there are none.
+    #[must_use]
+    pub fn new(mut nodes: BTreeMap<String, u32>) -> Option<Self> {
+        nodes.retain(|_, count| *count > 0);
+        (!nodes.is_empty()).then_some(Self(nodes))
+    }
+
+    /// How many in all.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// Types and numbers, in order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.0.iter().map(|(instance, count)| (instance.as_str(), *count))
+    }
+}
+
+impl fmt::Display for Demand {
+    /// `g4dn.xlarge=2, m5.xlarge=1`.
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (instance, count)) in self.0.iter().enumerate() {
+            let comma = if place == 0 { "" } else { ", " };
+            write!(to, "{comma}{instance}={count}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a job is over, so that nothing is bought for it and everything is given back.
+#[must_use]
+pub fn is_over(job: &AppWrapper) -> bool {
+    let state = job.status.state.as_str();
+    job.metadata.is_going() || matches!(state, "Completed" | "Failed" | "Deleted")
+}
+
+/// Whether a job has not been started yet.
+#[must_use]
+pub fn is_pending(job: &AppWrapper) -> bool {
+    job.status.state == "Pending"
+}
+
+/// What the queue says of a job for which there is no room. It says other things of one that has no
+/// quota, and of one whose pods did not come up: more nodes would help neither.
+const NO_ROOM: &str = "Insufficient resources";
+
+/// Whether a job waits for want of resources, by what the queue said about it last.
+#[must_use]
+pub fn waits_for_room(job: &AppWrapper) -> bool {
+    let conditions = job.status.conditions.iter().enumerate();
+    let backoffs = conditions.filter(|(_, it)| it.kind == "Backoff");
+    // An entry is written again in its old place, so the place alone does not tell which is newest.
+    let newest = backoffs.max_by_key(|(place, it)| (it.last_update_micro_time, *place));
+    let no_room = |it: &Condition| it.message.contains(NO_ROOM);
+    is_pending(job) && !job.metadata.is_going() && newest.is_some_and(|(_, it)| no_room(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(label: Option<&str>, items: &Value) -> AppWrapper {
+        let labels = label.map_or(json!({}), |label| json!({ ORDERED_INSTANCE: label }));
+        let object = json!({
+            "metadata": {"name": "a", "namespace": "n", "labels": labels},
+            "spec": {"resources": {"GenericItems": items}},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn pods(replicas: i64) -> Value {
+        json!({"replicas": replicas, "requests": {"cpu": 1}})
+    }
+
+    #[test]
+    fn d_1_demand_follows_from_label_and_entries() {
+        let two = json!([{"custompodresources": [pods(1), pods(2)]}]);
+        let one = json!([{"custompodresources": [pods(3)]}]);
+        let apart = json!([{"custompodresources": [pods(1), pods(2)]}, {}, {"custompodresources": [pods(4)]}]);
+        let table = [
+            // why                          label                       items   expected
+            (
+                "two types, two entries",
+                Some("m5.xlarge_g4dn.xlarge"),
+                &two,
+                "g4dn.xlarge=2, m5.xlarge=1",
+            ),
+            ("one and one", Some("m5.xlarge"), &one, "m5.xlarge=3"),
+            ("an empty label", Some(""), &two, ""),
+            ("no label", None, &two, ""),
+            ("an index through all items", Some("a_b_c"), &apart, "a=1, b=2, c=4"),
+            ("equal types add up", Some("a_b_a"), &apart, "a=5, b=2"),
+            ("an entry too many", Some("a"), &two, "a=1"),
+            ("a type too many", Some("a_b_c"), &one, "a=3"),
+        ];
+        for (why, label, items, expected) in table {
+            let found = Demand::of(&job(label, items)).map(|it| it.to_string());
+            assert_eq!(found.unwrap_or_default(), expected, "{why}");
+        }
+        let none = json!([{"custompodresources": [pods(0), pods(-1)]}]);
+        assert_eq!(Demand::of(&job(Some("a_b"), &none)), None, "no pods, no nodes");
+    }
+
+    fn told(state: &str, conditions: &[(&str, &str, &str)]) -> AppWrapper {
+        let conditions = conditions.iter().map(|(kind, at, message)| {
+            json!({"type": kind, "status": "True", "message": message, "lastUpdateMicroTime": at})
+        });
+        let conditions: Vec<Value> = conditions.collect();
+        let object = json!({
+            "metadata": {"name": "a", "namespace": "n"},
+            "status": {"state": state, "conditions": conditions},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn is_2_only_the_newest_word_about_resources_counts() {
+        const ROOM: &str = "Insufficient resources to dispatch AppWrapper.";
+        const QUOTA: &str = "Insufficient quota and/or resources to dispatch AppWrapper.";
+        const PODS: &str =
+            "Insufficient number of Running and Completed pods, minimum=2, running=0, completed=0.";
+        let (early, late) = ("2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00.000002Z");
+        let table = [
+            ("it waits for room", "Pending", vec![("Backoff", early, ROOM)], true),
+            ("it runs", "Running", vec![("Backoff", early, ROOM)], false),
+            ("it waits for quota", "Pending", vec![("Backoff", early, QUOTA)], false),
+            ("its pods did not come up", "Pending", vec![("Backoff", early, PODS)], false),
+            (
+                "another word is newer",
+                "Pending",
+                vec![("Backoff", early, ROOM), ("Backoff", late, QUOTA)],
+                false,
+            ),
+            (
+                "the newer is in front",
+                "Pending",
+                vec![("Backoff", late, ROOM), ("Backoff", early, QUOTA)],
+                true,
+            ),
+            ("another kind of word", "Pending", vec![("HeadOfLine", early, ROOM)], false),
+            ("nothing was said", "Pending", vec![], false),
+        ];
+        for (why, state, conditions, expected) in table {
+            assert_eq!(waits_for_room(&told(state, &conditions)), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_job_is_over_when_it_goes_or_has_ended() {
+        let table = [("Completed", true), ("Failed", true), ("Deleted", true), ("Pending", false)];
+        let more = [("Running", false), ("RunningHoldCompletion", false), ("", false)];
+        for (state, expected) in table.into_iter().chain(more) {
+            assert_eq!(is_over(&told(state, &[])), expected, "{state}");
+        }
+    }
+}

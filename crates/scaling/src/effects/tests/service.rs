@@ -1,0 +1,278 @@
+//! The service, as far as it is needed: tokens, clusters, pools, pages, errors.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::Endpoints;
+
+pub(super) const EXTERNAL: &str = "1b2c-3d";
+pub(super) const CLUSTER: &str = "2a8f0cluster";
+pub(super) const OFFLINE: &str = "offline-token/with+odd=characters";
+
+/// What goes wrong with one request about pools.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// Nothing.
+    Nothing,
+    /// It is refused, and when to come again may be said.
+    Status(u16, Option<u64>),
+    /// It is done, and the answer never arrives.
+    Lost,
+    /// The connection is closed before anything is done.
+    Closed,
+    /// Nothing is answered.
+    Silent,
+}
+
+#[derive(Default)]
+struct State {
+    hosted: bool,
+    pools: BTreeMap<String, Value>,
+    heard: Vec<String>,
+    tokens: usize,
+    /// The only token that is believed.
+    current: usize,
+    offline_refused: bool,
+    faults: VecDeque<Fault>,
+}
+
+/// A service that runs until it is dropped.
+pub(super) struct Service {
+    state: Arc<Mutex<State>>,
+    silent: Arc<Notify>,
+    address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Service {
+    pub(super) async fn start(hosted: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(Mutex::new(State { hosted, ..State::default() }));
+        let silent = Arc::new(Notify::new());
+        let mut tasks = JoinSet::new();
+        let (shared, quiet) = (Arc::clone(&state), Arc::clone(&silent));
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (state, silent) = (Arc::clone(&shared), Arc::clone(&quiet));
+                connections.spawn(async move {
+                    let serve = service_fn(move |request| {
+                        answer(Arc::clone(&state), Arc::clone(&silent), request)
+                    });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), serve)
+                        .await;
+                });
+            }
+        });
+        Self { state, silent, address, _tasks: tasks }
+    }
+
+    pub(super) fn endpoints(&self) -> Endpoints {
+        let base = format!("http://{}", self.address);
+        Endpoints { tokens: format!("{base}/token"), api: base }
+    }
+
+    pub(super) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.state.lock().unwrap().faults.extend(faults);
+    }
+
+    pub(super) fn put(&self, id: &str, mut pool: Value) {
+        pool["id"] = json!(id);
+        self.state.lock().unwrap().pools.insert(id.to_owned(), pool);
+    }
+
+    pub(super) fn pool(&self, id: &str) -> Option<Value> {
+        self.state.lock().unwrap().pools.get(id).cloned()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.state.lock().unwrap().pools.len()
+    }
+
+    pub(super) fn heard(&self) -> Vec<String> {
+        self.state.lock().unwrap().heard.clone()
+    }
+
+    pub(super) fn tokens(&self) -> usize {
+        self.state.lock().unwrap().tokens
+    }
+
+    /// Believes no token that is out.
+    pub(super) fn revoke(&self) {
+        self.state.lock().unwrap().current = 0;
+    }
+
+    pub(super) fn refuse_offline(&self) {
+        self.state.lock().unwrap().offline_refused = true;
+    }
+
+    /// Returns when a request is not answered.
+    pub(super) async fn silent(&self) {
+        self.silent.notified().await;
+    }
+}
+
+type Reply = Response<Full<Bytes>>;
+
+async fn answer(
+    state: Arc<Mutex<State>>,
+    silent: Arc<Notify>,
+    request: Request<Incoming>,
+) -> Result<Reply, Box<dyn std::error::Error + Send + Sync>> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let path = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
+    let about_pools = path.contains("_pools");
+    let (reply, fault) = {
+        let mut state = state.lock().unwrap();
+        state.heard.push(format!("{} {path}", parts.method));
+        if path == "/token" {
+            (token(&mut state, &body), Fault::Nothing)
+        } else if !believed(&state, parts.headers.get(AUTHORIZATION)) {
+            (error(401, "CLUSTERS-MGMT-401", "Token is invalid"), Fault::Nothing)
+        } else {
+            let fault = if about_pools { state.faults.pop_front() } else { None };
+            let fault = fault.unwrap_or(Fault::Nothing);
+            let done = matches!(fault, Fault::Nothing | Fault::Lost);
+            let reply = match done {
+                true => api(&mut state, &parts.method, &path, &body),
+                false => error(500, "", ""),
+            };
+            (reply, fault)
+        }
+    };
+    match fault {
+        Fault::Nothing => Ok(reply),
+        Fault::Status(code, wait) => {
+            let mut reply = error(code, &format!("CLUSTERS-MGMT-{code}"), "the test says so");
+            if let Some(wait) = wait {
+                reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
+            }
+            Ok(reply)
+        }
+        Fault::Lost | Fault::Closed => Err("closed".into()),
+        Fault::Silent => {
+            silent.notify_one();
+            let never: Infallible = std::future::pending().await;
+            match never {}
+        }
+    }
+}
+
+fn believed(state: &State, bearer: Option<&HeaderValue>) -> bool {
+    state.current > 0 && bearer.is_some_and(|it| *it == format!("Bearer access-{}", state.current))
+}
+
+fn token(state: &mut State, body: &[u8]) -> Reply {
+    let form = "grant_type=refresh_token&client_id=cloud-services&refresh_token=\
+                offline-token%2Fwith%2Bodd%3Dcharacters";
+    assert_eq!(std::str::from_utf8(body).unwrap(), form);
+    if state.offline_refused {
+        let body = json!({"error": "invalid_grant", "error_description": "Invalid refresh token"});
+        return reply(400, &body);
+    }
+    state.tokens += 1;
+    state.current = state.tokens;
+    let access = format!("access-{}", state.current);
+    reply(200, &json!({"access_token": access, "expires_in": 900, "token_type": "Bearer"}))
+}
+
+fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
+    const ROOT: &str = "/api/clusters_mgmt/v1/clusters";
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let option = |name: &str| {
+        let mut pairs = query.split('&').filter_map(|it| it.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    };
+    if path == ROOT {
+        let known = option("search").is_some_and(|it| it.contains(EXTERNAL));
+        let cluster =
+            json!({"kind": "Cluster", "id": CLUSTER, "hypershift": {"enabled": state.hosted}});
+        let items = if known { vec![cluster] } else { vec![] };
+        return reply(
+            200,
+            &json!({"kind": "ClusterList", "page": 1, "size": items.len(), "total": items.len(), "items": items}),
+        );
+    }
+    let (plural, kind) =
+        if state.hosted { ("node_pools", "NodePool") } else { ("machine_pools", "MachinePool") };
+    let pools = format!("{ROOT}/{CLUSTER}/{plural}");
+    let Some(rest) = path.strip_prefix(&pools) else {
+        return error(404, "CLUSTERS-MGMT-404", "no such resource");
+    };
+    let id = rest.trim_start_matches('/').to_owned();
+    let missing = || error(404, "CLUSTERS-MGMT-404", &format!("{kind} with ID '{id}' not found"));
+    let read = || serde_json::from_slice::<Value>(body).unwrap();
+    match (method, id.is_empty()) {
+        (&Method::GET, true) => {
+            let number = |name: &str| option(name).and_then(|it| it.parse::<usize>().ok());
+            let (page, size) = (number("page").unwrap_or(1), number("size").unwrap_or(100));
+            let items = state.pools.values().skip((page - 1) * size).take(size);
+            let items: Vec<&Value> = items.collect();
+            reply(
+                200,
+                &json!({
+                    "kind": format!("{kind}List"), "page": page, "size": items.len(),
+                    "total": state.pools.len(), "items": items,
+                }),
+            )
+        }
+        (&Method::POST, true) => {
+            let pool = read();
+            let id = pool["id"].as_str().unwrap().to_owned();
+            assert_eq!(pool["kind"], kind);
+            if state.pools.contains_key(&id) {
+                // Releases differ in the number.
+                let code = if state.hosted { 409 } else { 400 };
+                let words = format!("{kind} with ID '{id}' already exists");
+                return error(code, &format!("CLUSTERS-MGMT-{code}"), &words);
+            }
+            state.pools.insert(id, pool.clone());
+            reply(201, &pool)
+        }
+        (&Method::GET, false) => state.pools.get(&id).map_or_else(missing, |it| reply(200, it)),
+        (&Method::PATCH, false) => match state.pools.get_mut(&id) {
+            None => missing(),
+            Some(pool) => {
+                pool["replicas"] = read()["replicas"].clone();
+                reply(200, pool)
+            }
+        },
+        (&Method::DELETE, false) => match state.pools.remove(&id) {
+            None => missing(),
+            Some(_) => Response::builder().status(204).body(Full::default()).unwrap(),
+        },
+        _ => error(405, "CLUSTERS-MGMT-405", "method not allowed"),
+    }
+}
+
+fn error(status: u16, code: &str, reason: &str) -> Reply {
+    let body = json!({
+        "kind": "Error", "id": status.to_string(), "code": code, "reason": reason,
+        "href": format!("/api/clusters_mgmt/v1/errors/{status}"), "operation_id": "op-1",
+    });
+    reply(status, &body)
+}
+
+fn reply(status: u16, body: &Value) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(body.to_string())));
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap();
+    reply
+}

@@ -1,0 +1,9 @@
+//! Whole runs: whatever goes wrong on the way, everything bought is given back, and nothing twice.
+
+mod models;
+
+mod groups;
+mod handover;
+mod machine_sets;
+mod managed_pools;
+mod waiting;

@@ -1,0 +1,300 @@
+//! What is read of objects.
+
+use std::collections::BTreeMap;
+
+use gantry_reconcile::world::Tag;
+use gantry_reconcile::{Key, Meta, Resource, View};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The label that names the instance types of a job.
+pub const ORDERED_INSTANCE: &str = "orderedinstance";
+
+/// A job that waits as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AppWrapper {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What is wrapped.
+    pub spec: AppWrapperSpec,
+    /// Where the job stands.
+    pub status: AppWrapperStatus,
+}
+
+/// What is wrapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AppWrapperSpec {
+    /// The wrapped objects.
+    pub resources: Resources,
+}
+
+/// The wrapped objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    /// One entry per wrapped object.
+    #[serde(rename = "GenericItems")]
+    pub items: Vec<Item>,
+}
+
+/// A wrapped object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Item {
+    /// The pods it will start.
+    #[serde(rename = "custompodresources")]
+    pub pods: Vec<Pods>,
+}
+
+/// A number of equal pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Pods {
+    /// How many.
+    pub replicas: i64,
+}
+
+/// Where a job stands.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct AppWrapperStatus {
+    /// Its state.
+    pub state: String,
+    /// The priority that orders the queue.
+    #[serde(rename = "systempriority")]
+    pub priority: f64,
+    /// When the queue first saw it.
+    #[serde(rename = "controllerfirsttimestamp")]
+    pub first_seen: Option<Timestamp>,
+    /// What happened.
+    pub conditions: Vec<Condition>,
+}
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// What.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Why, for people.
+    pub message: String,
+    /// When it was last written.
+    pub last_update_micro_time: Option<Timestamp>,
+}
+
+impl View for AppWrapper {
+    const RESOURCE: Resource =
+        Resource::namespaced("workload.codeflare.dev", "v1beta1", "appwrappers", "AppWrapper");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    /// Most jobs do not ask for nodes: those that do are found without a search.
+    fn tags(&self) -> Vec<Tag> {
+        let labelled = self.metadata.labels.contains_key(ORDERED_INSTANCE);
+        labelled.then(Self::labelled).into_iter().collect()
+    }
+}
+
+impl AppWrapper {
+    /// What jobs with the label are filed under.
+    #[must_use]
+    pub fn labelled() -> Tag {
+        Tag { index: "label", value: ORDERED_INSTANCE.to_owned() }
+    }
+}
+
+/// A number of equal machines. What is wanted is kept as it is, because copies are made of it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct MachineSet {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What is wanted.
+    pub spec: Value,
+    /// What is.
+    pub status: MachineSetStatus,
+}
+
+/// How many machines of a set there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineSetStatus {
+    /// How many there are.
+    pub replicas: i64,
+    /// Which wish this answers to.
+    pub observed_generation: i64,
+}
+
+impl View for MachineSet {
+    const RESOURCE: Resource =
+        Resource::namespaced("machine.openshift.io", "v1beta1", "machinesets", "MachineSet");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl MachineSet {
+    /// How many machines are wanted; one if nothing is said, as the machine API has it.
+    #[must_use]
+    pub fn replicas(&self) -> i64 {
+        self.spec["replicas"].as_i64().unwrap_or(1)
+    }
+}
+
+/// The label of a machine that says which set it is of.
+pub const SET_LABEL: &str = "machine.openshift.io/cluster-api-machineset";
+/// The annotation of a machine that goes before others when its set becomes smaller.
+pub const DELETE_FIRST: &str = "machine.openshift.io/cluster-api-delete-machine";
+
+/// A machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What is.
+    pub status: MachineStatus,
+}
+
+/// What is true of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineStatus {
+    /// `Provisioning`, `Provisioned`, `Running`, `Deleting`, `Failed`.
+    pub phase: String,
+    /// Its node.
+    pub node_ref: Option<NodeRef>,
+}
+
+/// Which node a machine is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeRef {
+    /// Its name.
+    pub name: String,
+}
+
+impl View for Machine {
+    const RESOURCE: Resource =
+        Resource::namespaced("machine.openshift.io", "v1beta1", "machines", "Machine");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    fn tags(&self) -> Vec<Tag> {
+        let set = self.metadata.labels.get(SET_LABEL);
+        set.map(|set| Self::of_set(&Key::new(&self.metadata.namespace, set))).into_iter().collect()
+    }
+}
+
+impl Machine {
+    /// What the machines of a set are filed under.
+    #[must_use]
+    pub fn of_set(set: &Key) -> Tag {
+        Tag { index: "set", value: set.to_string() }
+    }
+
+    /// Whether it is there, or will be.
+    #[must_use]
+    pub fn stays(&self) -> bool {
+        !self.metadata.is_going() && self.status.phase != "Deleting"
+    }
+
+    /// Whether it is in use.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.stays() && self.status.phase == "Running"
+    }
+
+    /// Whether it goes before others when its set becomes smaller.
+    #[must_use]
+    pub fn goes_first(&self) -> bool {
+        self.metadata.annotations.contains_key(DELETE_FIRST)
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What is.
+    pub status: NodeStatus,
+}
+
+/// What is true of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// What is true of it.
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// Something that is true, false or not known of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeCondition {
+    /// What.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Whether.
+    pub status: String,
+}
+
+impl View for Node {
+    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    /// Its owner's mark; there is one where scaling has put one.
+    fn tags(&self) -> Vec<Tag> {
+        let labels = self.metadata.labels.iter();
+        let marks = labels.filter(|(key, value)| key == value);
+        marks.map(|(key, _)| Self::marked(key)).collect()
+    }
+}
+
+impl Node {
+    /// What nodes with a mark are filed under. A mark is a label whose value is its key.
+    #[must_use]
+    pub fn marked(mark: &str) -> Tag {
+        Tag { index: "mark", value: mark.to_owned() }
+    }
+
+    /// Whether it says it can take pods.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let ready = |it: &NodeCondition| it.kind == "Ready" && it.status == "True";
+        !self.metadata.is_going() && self.status.conditions.iter().any(ready)
+    }
+}
+
+/// Texts by name: the ledger, and groups of pretended nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ConfigMap {
+    /// Metadata.
+    pub metadata: Meta,
+    /// The texts.
+    pub data: BTreeMap<String, String>,
+}
+
+impl View for ConfigMap {
+    const RESOURCE: Resource =
+        Resource::namespaced("", "v1", "configmaps", "ConfigMap").without_status();
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
