@@ -174,7 +174,6 @@ fn it_converges_whatever_goes_wrong() {
     let (publisher, reporter) = (publisher(), reporter());
     let controllers: [&dyn Controller; 2] = [&publisher, &reporter];
     let stray = pool("stray", &json!({LABEL: "sample"}), &json!({}));
-    let allocations = json!([{"devicePoolName": "a", "deviceName": "g0"}]);
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |_, _| {},
@@ -182,13 +181,21 @@ fn it_converges_whatever_goes_wrong() {
             wanted("devicepools/a"),
             wanted("devicedrivers/gpu.example.com"),
             stray,
-            claim(&json!({"allocations": allocations})),
+            claim(&json!({})),
         ],
-        script: vec![Box::new(|server: &mut Server| {
-            server.edit(&DevicePool::RESOURCE, &Key::cluster("a"), |pool| {
-                pool["spec"]["devices"] = json!([]);
-            });
-        })],
+        script: vec![
+            Box::new(|server: &mut Server| {
+                server.edit(&DeviceClaim::RESOURCE, &Key::new("ns", "c"), |claim| {
+                    let given = json!([{"devicePoolName": "a", "deviceName": "g0"}]);
+                    claim["status"]["allocations"] = given;
+                });
+            }),
+            Box::new(|server: &mut Server| {
+                server.edit(&DevicePool::RESOURCE, &Key::cluster("a"), |pool| {
+                    pool["spec"]["devices"] = json!([]);
+                });
+            }),
+        ],
         replicas: 1,
         horizon: Duration::from_secs(600),
     };
