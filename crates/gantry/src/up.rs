@@ -1,7 +1,8 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
-mod arrivals;
 pub mod accelerators;
+mod arrivals;
+mod node_groups;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -260,11 +261,14 @@ pub fn start(
         facts: [Program::RESOURCE, Configs::RESOURCE].into(),
         ..Options::default()
     };
+    let groups = node_groups::shell(&Door::of_server(api), clock.clone(), meters.clone())?;
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
+    let inner = tasks.child();
+    tasks.spawn("node groups", OnLoss::EndOwner, |_| async move { Ok(groups.run(inner).await?) });
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
@@ -327,7 +331,7 @@ impl Cluster {
         Err(late).with_context(|| format!("could not read {}", missing.join(", ")))
     }
 
-    /// Adds the nodes that are missing: those of the shapes, or some to begin with if there are none
+    /// Declares the groups of the shapes, and adds the nodes that are missing: those of the shapes, or some to begin with if there are none
     /// at all. Returns how many nodes there are then.
     ///
     /// # Errors
@@ -343,6 +347,10 @@ impl Cluster {
                 &standard
             }
         };
+        for (path, group) in shapes.iter().filter_map(node_groups::group) {
+            let installed = door.install(&path, &group).await;
+            installed.with_context(|| format!("could not make {path}"))?;
+        }
         let mut count = known;
         let numbered = |shape: &'_ Shape| {
             (0..shape.count).map(|number| shape.node(number)).collect::<Vec<_>>()
