@@ -71,14 +71,13 @@ pub fn shapes() -> Vec<String> {
 
 impl Example {
     /// The documents that a file of it has.
-    #[must_use]
-    pub fn documents(&self) -> Vec<Value> {
-        let tree = "what is made here has no maps with other keys than names";
+    ///
+    /// # Errors
+    /// If something cannot be written as JSON.
+    pub fn documents(&self) -> Result<Vec<Value>, serde_json::Error> {
         match self {
-            Self::Nodes(nodes) => vec![serde_json::to_value(nodes).expect(tree)],
-            Self::Pools(pools) => {
-                pools.iter().map(|pool| serde_json::to_value(pool).expect(tree)).collect()
-            }
+            Self::Nodes(nodes) => Ok(vec![serde_json::to_value(nodes)?]),
+            Self::Pools(pools) => pools.iter().map(serde_json::to_value).collect(),
         }
     }
 }

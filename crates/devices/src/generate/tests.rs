@@ -98,6 +98,7 @@ fn every_shape_reads_back_as_it_was_made() {
         let made = two(&shape);
         let text: Vec<String> = made
             .documents()
+            .unwrap()
             .iter()
             .map(|document| gantry_api::yaml::write(document).unwrap())
             .collect();

@@ -66,7 +66,9 @@ fn devices(decision: &Decision) -> Vec<String> {
 
 #[test]
 fn what_is_supposed_changes_the_answer() {
-    let table: [(&str, &[&str], Option<&str>, &[&str]); 9] = [
+    /// Why, what is supposed, the node that is chosen then, and the devices.
+    type Row<'a> = (&'a str, &'a [&'a str], Option<&'a str>, &'a [&'a str]);
+    let table: [Row<'_>; 9] = [
         ("nothing", &[], Some("node-a"), &["gpu-0"]),
         ("the first is used", &["used=node-a-gpus/gpu-0"], Some("node-a"), &["gpu-1"]),
         ("both are used", &["used=node-a-gpus/*"], None, &[]),

@@ -58,7 +58,7 @@ pub(in crate::cli) fn print(
     let made = example(shape, Extent { nodes, nets })?;
     let text = match &made {
         Example::Nodes(nodes) => render(nodes, form)?,
-        Example::Pools(_) => render_objects(&made.documents(), form)?,
+        Example::Pools(_) => render_objects(&made.documents()?, form)?,
     };
     output.result_text(&text)?;
     Ok(End::Done)
