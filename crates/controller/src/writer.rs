@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Outcome, Reference, Uid, Write};
+use gantry_reconcile::{Outcome, Reference, Write};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 

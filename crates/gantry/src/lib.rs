@@ -3,12 +3,14 @@
 pub mod cli;
 pub mod config;
 pub mod containers;
+pub mod devices;
 pub mod endpoint;
 pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;
 pub mod output;
 pub mod overview;
+pub mod sample_driver;
 pub mod server;
 pub mod sharing;
 pub mod up;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
+use crate::operator::scaling::LEDGER;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
@@ -45,6 +46,7 @@ pub fn manifests() -> Vec<Manifest> {
         file("50-service.yaml", vec![service()]),
         file("60-deployment.yaml", vec![deployment()]),
         file("optional/check-user-access.yaml", access_reviews()),
+        file("optional/devices.yaml", devices()),
         file("optional/quota.yaml", quota()),
         file("optional/scaling.yaml", scaling()),
         file("optional/simulation.yaml", simulation()),
@@ -219,6 +221,13 @@ fn access_reviews() -> Vec<Value> {
     vec![cluster_wide(name, about, &[reviews]), cluster_binding(name)]
 }
 
+fn devices() -> Vec<Value> {
+    let name = "gantry-devices";
+    let about = "Lets the operator give devices and nodes to pods that claim devices; for \
+                 devices.enabled. It can then bind every pod, and delete pods whose devices are tainted.";
+    vec![cluster_wide(name, about, &crate::devices::rules()), cluster_binding(name)]
+}
+
 fn quota() -> Vec<Value> {
     let name = "gantry-quota";
     let verbs = &["get", "list", "patch", "update", "watch"];
@@ -243,7 +252,10 @@ fn scaling() -> Vec<Value> {
     let secret = json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
         "metadata": in_namespace(name),
-        "rules": [named_rule("", "secrets", &["instascale-ocm-secret"], &["get"])],
+        "rules": [
+            named_rule("", "secrets", &["instascale-ocm-secret"], &["get"]),
+            named_rule("", "configmaps", &[LEDGER], &["get", "list", "patch", "watch"]),
+        ],
     });
     vec![everywhere, cluster_binding(name), secret, binding(name)]
 }

@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod definitions;
 pub mod reload;
+pub mod scaling;
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub const LOST_LEADERSHIP: u8 = 4;
 const GRACE: Duration = Duration::from_secs(8);
 
 /// The controllers that can be switched by name.
-pub const CONTROLLERS: &[Controller] = controllers::SIMULATION;
+pub const CONTROLLERS: &[Controller] = controllers::ALL;
 
 /// A part of the operator that is switched as a whole.
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +65,27 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         name: "scaling",
         enabled: |settings| settings.instascale.enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: &[],
+        controllers: controllers::SCALING,
     },
     Subsystem {
         name: "simulation",
         enabled: |settings| settings.simulation.enabled,
         definitions: &[],
         controllers: controllers::SIMULATION,
+    },
+    Subsystem {
+        name: "devices",
+        enabled: |settings| settings.devices.enabled,
+        definitions: &[
+            "devicedrivers.devmgmtproto.k8s.io",
+            "deviceclasses.devmgmtproto.k8s.io",
+            "deviceclaims.devmgmtproto.k8s.io",
+            "deviceprivilegedclaims.devmgmtproto.k8s.io",
+            "devicepools.devmgmtproto.k8s.io",
+            "deviceclaimtemplates.devmgmtproto.k8s.io",
+            "poddevices.devmgmtproto.k8s.io",
+        ],
+        controllers: controllers::DEVICES,
     },
 ];
 
@@ -168,8 +183,19 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
+    let scaling = tokio::select! {
+        biased;
+        // Either may be dropped: one only reads, the other only waits.
+        () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
+        prepared = scaling::prepare(&start, &clock) => prepared?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            shell.tasks.token().cancel();
+            None
+        }
+    };
     if !shell.tasks.token().is_cancelled() {
-        controllers::start(&start, &mut shell, &standing)?;
+        controllers::start(&start, &mut shell, &standing, scaling)?;
         let Start { checked, follow, .. } = start;
         reload::start(follow, &checked, counts, &mut shell, &standing);
     }
@@ -228,6 +254,19 @@ mod tests {
             ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
             ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
             ("nodes", "mcadEnabled: false\nsimulation: {enabled: true}", vec![]),
+            (
+                "devices",
+                "mcadEnabled: false\ndevices: {enabled: true}",
+                vec![
+                    "deviceclaims",
+                    "deviceclaimtemplates",
+                    "deviceclasses",
+                    "devicedrivers",
+                    "devicepools",
+                    "deviceprivilegedclaims",
+                    "poddevices",
+                ],
+            ),
         ];
         for (why, text, expected) in table {
             assert_eq!(needed(text), expected, "{why}");

@@ -1,6 +1,8 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
+pub mod accelerators;
 mod arrivals;
+mod node_groups;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use gantry_api::object::KINDS;
 use gantry_api::yaml;
 use gantry_apiserver::{Api, Caller};
 use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
+use gantry_placement::Configs;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -29,6 +32,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::containers::Scribe;
+use crate::devices::{self, Reader};
 use arrivals::Arrivals;
 use programs::Told;
 
@@ -141,9 +145,10 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
         let installed = door.install(&path, &definition).await;
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
-    for object in gantry_api::roles::roles().iter().chain(&gantry_sim::rights::rights()) {
-        let path = path_of(object)?;
-        let installed = door.install(&path, object).await;
+    let rights = gantry_sim::rights::rights().into_iter().chain(devices::rights());
+    for object in gantry_api::roles::roles().into_iter().chain(rights) {
+        let path = path_of(&object)?;
+        let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
     Ok(KINDS.len())
@@ -172,8 +177,10 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (version, kind) = (&object["apiVersion"], &object["kind"]);
     let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let own = gantry_api::object::find(version, kind);
     let plural = match kind {
         "" => bail!("an object has no kind"),
+        _ if own.is_some() => own.map_or("", |kind| kind.plural).to_owned(),
         "NetworkPolicy" | "PriorityClass" => format!("{}s", kind.to_lowercase().replace('y', "ie")),
         kind => format!("{}s", kind.to_lowercase()),
     };
@@ -233,8 +240,9 @@ pub fn start(
     let (watcher, hall) = hall(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
     let scribe = Scribe::new(logs.clone(), clock.clone());
-    let observers: [Arc<dyn Controller>; 3] =
-        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher)];
+    let configs = Reader::new();
+    let observers: [Arc<dyn Controller>; 4] =
+        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher), configs.watcher()];
     let server = Arc::new(Actor {
         client: Door::of_server(api).client(),
         manager: "gantry".to_owned(),
@@ -248,12 +256,19 @@ pub fn start(
     seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
-    let options =
-        Options { in_flight: 64, facts: [Program::RESOURCE].into(), ..Options::default() };
+    let options = Options {
+        in_flight: 64,
+        facts: [Program::RESOURCE, Configs::RESOURCE].into(),
+        ..Options::default()
+    };
+    let groups = node_groups::shell(&Door::of_server(api), clock.clone(), meters.clone())?;
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
+    configs.spawn(tasks, handle.clone(), devices::door(api).client());
+    let inner = tasks.child();
+    tasks.spawn("node groups", OnLoss::EndOwner, |_| async move { Ok(groups.run(inner).await?) });
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
@@ -279,6 +294,7 @@ fn members(
         zones: jiff::tz::db().clone(),
     });
     members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
+    members.extend(devices::members());
     let seat = |member: Member| {
         let Member { controller, user, groups, manager, component, workers } = member;
         let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
@@ -315,7 +331,7 @@ impl Cluster {
         Err(late).with_context(|| format!("could not read {}", missing.join(", ")))
     }
 
-    /// Adds the nodes that are missing: those of the shapes, or some to begin with if there are none
+    /// Declares the groups of the shapes, and adds the nodes that are missing: those of the shapes, or some to begin with if there are none
     /// at all. Returns how many nodes there are then.
     ///
     /// # Errors
@@ -331,6 +347,10 @@ impl Cluster {
                 &standard
             }
         };
+        for (path, group) in shapes.iter().filter_map(node_groups::group) {
+            let installed = door.install(&path, &group).await;
+            installed.with_context(|| format!("could not make {path}"))?;
+        }
         let mut count = known;
         let numbered = |shape: &'_ Shape| {
             (0..shape.count).map(|number| shape.node(number)).collect::<Vec<_>>()

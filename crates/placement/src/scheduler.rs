@@ -72,7 +72,7 @@ impl Controller for Scheduler {
     fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
         let matters = if change.is::<Pod>() {
             match (change.before::<Pod>(), change.after::<Pod>()) {
-                (_, Some(pod)) if is_ours(pod) => true,
+                (_, Some(pod)) if is_ours(pod) && !is_told(pod) => true,
                 // Somebody makes room, or takes it.
                 (Some(before), Some(after)) => {
                     before.is_over() != after.is_over()
@@ -151,6 +151,12 @@ fn is_ours(pod: &Pod) -> bool {
     pod.spec.scheduler_name == NAME && !pod.is_over()
 }
 
+/// Whether a pod has a node and was told what it has there: it had everything then.
+fn is_told(pod: &Pod) -> bool {
+    let told = pod.metadata.annotations.contains_key(ALLOCATIONS_ANNOTATION);
+    told && !pod.spec.node_name.is_empty()
+}
+
 /// Whether a pod has no node, or has one and not all that it claims.
 ///
 /// The latter is nobody's plan. It comes of two who believe to lead, and is put right.
@@ -161,8 +167,7 @@ pub(crate) fn waits(world: &World, pod: &Pod) -> bool {
     if pod.spec.node_name.is_empty() {
         return true;
     }
-    // Once it is told what it has, it had everything.
-    if !carrier::has_carrier(pod) || pod.metadata.annotations.contains_key(ALLOCATIONS_ANNOTATION) {
+    if !carrier::has_carrier(pod) || is_told(pod) {
         return false;
     }
     let resolved =

@@ -2,6 +2,7 @@
 
 mod build;
 mod crashes;
+mod crowd;
 mod decisions;
 mod invariants;
 mod scenarios;

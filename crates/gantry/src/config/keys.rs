@@ -373,6 +373,13 @@ pub const KEYS: &[Key] = &[
         about: "Controllers to switch on or off by name, or a list of all that run.",
     },
     Key {
+        path: "devices.enabled",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether pods that claim devices are given devices and nodes.",
+    },
+    Key {
         path: "simulation.enabled",
         form: Form::Flag,
         default: Usual::Flag(false),

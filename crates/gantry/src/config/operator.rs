@@ -36,6 +36,8 @@ pub struct Operator {
     pub instascale: Scaling,
     /// Which controllers were chosen by name; see [`Operator::runs`].
     controllers: Option<Switches>,
+    /// Pods that claim devices.
+    pub devices: Devices,
     /// Simulated nodes.
     pub simulation: Simulation,
     /// Read and not used.
@@ -224,6 +226,14 @@ pub struct SecretReference {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// Pods that claim devices.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Devices {
+    /// Whether they are given devices and nodes.
+    pub enabled: bool,
 }
 
 /// Simulated nodes.

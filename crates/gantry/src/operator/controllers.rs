@@ -11,6 +11,7 @@ use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Seat};
+use gantry_placement::Configs;
 use gantry_process::health::Probe;
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_reconcile::{Resource, View as _};
@@ -20,15 +21,30 @@ use gantry_sim::view::{Lease, Program};
 use serde_json::{Value, json};
 
 use super::reload::Board;
+use super::scaling::Part;
 use super::{SUBSYSTEMS, Shell, Start, Subsystem};
 use crate::config::operator::{Controller, LeaderElection, Operator};
+use crate::devices::{self, Reader};
 
-/// The controllers of the pretended nodes.
-pub const SIMULATION: &[Controller] = &[
+/// Every controller, part by part.
+pub const ALL: &[Controller] = &[
     Controller { name: "kubelet-nodes", usually: true },
     Controller { name: "node-ranges", usually: true },
     Controller { name: "kubelet-pods", usually: true },
+    Controller { name: "device-scheduler", usually: true },
+    Controller { name: "device-release", usually: true },
+    Controller { name: "device-books", usually: true },
+    Controller { name: "device-results", usually: true },
+    Controller { name: "device-classes", usually: true },
+    Controller { name: "device-drivers", usually: true },
+    Controller { name: "scaling", usually: true },
 ];
+/// The controllers of the pretended nodes.
+pub const SIMULATION: &[Controller] = ALL.split_at(3).0;
+/// The controllers of pods that claim devices.
+pub const DEVICES: &[Controller] = ALL.split_at(3).1.split_at(6).0;
+/// The controller that buys nodes.
+pub const SCALING: &[Controller] = ALL.split_at(9).1;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
@@ -41,6 +57,8 @@ pub const NODE_LEASES: &str = "kube-node-lease";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
     controllers: Arc<OnceLock<Result<Handle, String>>>,
+    /// Scaling, if it runs.
+    scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
     pub(super) configuration: Board,
 }
@@ -70,6 +88,13 @@ impl Standing {
     pub(super) fn set_rate(&self, rate: Option<Rate>) {
         if let Some(Ok(handle)) = self.controllers.get() {
             handle.set_rate(rate);
+        }
+    }
+
+    /// Lets scaling have other limits from now on.
+    pub(super) fn set_limits(&self, settings: &Operator) {
+        if let Some(scaling) = self.scaling.get() {
+            scaling.set_limits(&settings.instascale);
         }
     }
 
@@ -122,11 +147,16 @@ fn held(handle: &Handle) -> Value {
 ///
 /// # Errors
 /// A client could not be made, or two parts were wired to the same thing.
-pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
+pub(super) fn start(
+    start: &Start,
+    shell: &mut Shell,
+    standing: &Standing,
+    scaling: Option<Part>,
+) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
     let idle = without_controllers(settings);
     let members = chosen(settings);
-    if members.is_empty() {
+    if members.is_empty() && scaling.is_none() {
         let why = match idle.is_empty() {
             true => "no controllers are switched on".to_owned(),
             false => format!("this build has no controllers for {}", idle.join(", ")),
@@ -150,10 +180,22 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         None => to_cluster(start.config.clone()),
     };
     let client = client.context("could not make a client for writes")?;
-    let seats = members.into_iter().map(|member| seat(member, &client)).collect();
+    let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
+    let configs = settings.devices.enabled.then(Reader::new);
+    if let Some(configs) = &configs {
+        let actor = Actor {
+            client: client.clone(),
+            manager: devices::MANAGER.to_owned(),
+            component: devices::COMPONENT.to_owned(),
+            host: String::new(),
+        };
+        seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
+    }
+    seats.extend(scaling.iter().map(|part| part.seat(&client)));
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
-    let options = options(start, &mut jitter)?;
+    let mut options = options(start, &mut jitter)?;
+    scaling.iter().for_each(|part| part.settle(&mut options));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
@@ -161,6 +203,15 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
+    }
+    if let Some(configs) = configs {
+        let client =
+            to_cluster(start.config.clone()).context("could not make a client for configs")?;
+        configs.spawn(&mut shell.tasks, handle.clone(), client);
+    }
+    if let Some(part) = scaling {
+        part.follow(&handle, shell);
+        let _ = standing.scaling.set(part);
     }
     let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
@@ -178,14 +229,19 @@ fn without_controllers(settings: &Operator) -> Vec<&'static str> {
 
 /// The controllers that are switched on, with their part and by themselves.
 fn chosen(settings: &Operator) -> Vec<Member> {
-    if !settings.simulation.enabled {
-        return Vec::new();
+    let mut members = Vec::new();
+    if settings.simulation.enabled {
+        members.extend(members::nodes(&kubelet::Settings::default()));
+    }
+    if settings.devices.enabled {
+        members.extend(devices::members());
     }
     let runs = |member: &Member| {
-        let known = SIMULATION.iter().find(|it| it.name == member.controller.name());
+        let known = ALL.iter().find(|it| it.name == member.controller.name());
         known.is_some_and(|controller| settings.runs(*controller))
     };
-    members::nodes(&kubelet::Settings::default()).into_iter().filter(runs).collect()
+    members.retain(runs);
+    members
 }
 
 /// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
@@ -217,7 +273,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Lease::RESOURCE, node_leases)]),
-        facts: BTreeSet::<Resource>::from([Program::RESOURCE]),
+        facts: BTreeSet::<Resource>::from([Program::RESOURCE, Configs::RESOURCE]),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,
@@ -321,11 +377,23 @@ mod tests {
                 vec!["queue"],
             ),
             (
+                "devices but for one",
+                "devices: {enabled: true}\nmcadEnabled: false\ncontrollers: {device-results: false}",
+                vec![
+                    "device-scheduler",
+                    "device-release",
+                    "device-books",
+                    "device-classes",
+                    "device-drivers",
+                ],
+                vec![],
+            ),
+            (
                 "everything",
                 "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
                  instascale: {enabled: true}",
                 vec![],
-                vec!["queue", "quota", "scaling"],
+                vec!["queue", "quota"],
             ),
         ];
         for (why, text, runs, idle) in table {
@@ -341,6 +409,13 @@ mod tests {
         let members = members::nodes(&kubelet::Settings::default());
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names, SIMULATION.iter().map(|it| it.name).collect());
+    }
+
+    #[test]
+    fn every_controller_of_devices_can_be_switched() {
+        let members = devices::members();
+        let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
+        assert_eq!(names, DEVICES.iter().map(|it| it.name).collect());
     }
 
     #[test]

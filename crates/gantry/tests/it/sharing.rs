@@ -31,6 +31,7 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     installed.extend(gantry_api::roles::roles().iter().map(name));
     installed.extend(gantry_sharing::admin_roles::admin_roles().iter().map(|it| name(&it.object)));
     installed.extend(gantry_sim::rights::rights().iter().map(name));
+    installed.extend(gantry::devices::rights().iter().map(name));
     for object in gantry::manifests::manifests().iter().flat_map(|it| &it.objects) {
         let namespaced = !object["metadata"]["namespace"].is_null();
         match ObjectKind::of(object["kind"].as_str().unwrap()) {

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use crate::gantry;
 
+mod devices;
+
 /// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK: Duration = Duration::from_millis(50);

@@ -65,7 +65,7 @@ pub(super) fn key(name: &str) -> Key {
 }
 
 /// What a node says of itself, which nobody here pretends.
-fn defaults(resource: &Resource, object: &mut Value) {
+pub(super) fn defaults(resource: &Resource, object: &mut Value) {
     if *resource == Node::RESOURCE && object["status"].is_null() {
         let cpu = object["metadata"]["labels"]["cpu"].as_str().unwrap_or("8").to_owned();
         object["status"] = json!({

@@ -17,7 +17,7 @@ fn a_pod_with_a_claim_of_its_own_gets_it_once() {
         template("t", &wish("gpu", 1)),
         owner("a", "t"),
     ];
-    proven(scenario(&all, objects, vec![]).prove(0..12, checked));
+    proven(scenario(&all, objects, vec![]).prove(0..6, checked));
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn pods_that_compete_take_turns() {
     ];
     // A pod may end before it was given to a node at all.
     let script = vec![end("a"), end("b")];
-    proven(scenario(&all, objects, script).prove(0..10, |server| {
+    proven(scenario(&all, objects, script).prove(0..4, |server| {
         let mut shape = checked(server);
         shape["pods"] = json!(null);
         shape
@@ -60,7 +60,7 @@ fn devices_of_several_pools_come_together() {
         user("a", "three"),
         user("b", "one"),
     ];
-    proven(scenario(&all, objects, vec![]).prove(0..10, checked));
+    proven(scenario(&all, objects, vec![]).prove(0..4, checked));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn everything_ends_with_its_pods() {
         owner("c", "t"),
     ];
     let script = vec![remove("a"), remove("c"), remove("b")];
-    proven(scenario(&all, objects, script).prove(0..10, |server| {
+    proven(scenario(&all, objects, script).prove(0..4, |server| {
         let shape = checked(server);
         assert_eq!(shape["entries"], json!({}), "nothing is held");
         assert_eq!(shape["claims"], json!({"shared": [0, null, false]}), "nothing is kept");
@@ -105,7 +105,7 @@ fn a_claim_that_goes_takes_its_devices_along() {
         server.delete(&CLAIMS, &key("one"), gantry_reconcile::Propagation::Background);
     };
     let script: Vec<gantry_reconcile::harness::Action> = vec![Box::new(gone), remove("a")];
-    proven(scenario(&all, objects, script).prove(0..10, checked));
+    proven(scenario(&all, objects, script).prove(0..4, checked));
 }
 
 /// Worlds of a few nodes, pools, claims and pods, made by chance.
@@ -141,7 +141,7 @@ fn worlds_made_by_chance_end_in_one_place() {
         }
         scenario(&all, objects, script)
     };
-    proven(prove_worlds(0..25, world, |server| {
+    proven(prove_worlds(0..15, world, |server| {
         let shape = checked(server);
         assert_eq!(shape["entries"], json!({}), "nothing is held");
         shape

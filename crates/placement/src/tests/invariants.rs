@@ -38,27 +38,32 @@ pub(super) fn hold(server: &Server, claims: Claims) {
     events.sort_by_key(|it| it.0);
     let mut state = State::default();
     for (revision, is_pool, object, end) in events {
-        let name = object["metadata"]["uid"].as_str().unwrap().to_owned();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
         match (is_pool, end) {
             (true, true) => drop(state.pools.remove(&name)),
-            (false, true) => drop(state.claims.remove(&name)),
+            (false, true) => drop(state.claims.remove(&uid)),
             (true, false) => {
                 let pool: Seen<DevicePool> = serde_json::from_value(object).unwrap();
                 check_pool(revision, &pool, state.pools.get(&name));
-                state.pools.insert(name, pool);
+                state.pools.insert(name.clone(), pool);
             }
             (false, false) => {
                 let claim: Seen<DeviceClaim> = serde_json::from_value(object).unwrap();
-                state.claims.insert(name, claim);
+                state.claims.insert(uid.clone(), claim);
             }
         }
         if claims == Claims::Always {
-            state.check_claims(revision);
+            state.check_claims(revision, |claim| match is_pool {
+                true => claim.status.allocations.iter().any(|it| it.device_pool_name == name),
+                false => claim.metadata.uid.as_str() == uid,
+            });
         }
     }
-    state.check_claims(u64::MAX);
+    state.check_claims(u64::MAX, |_| true);
 }
 
+/// Pools by name, claims by identity.
 #[derive(Default)]
 struct State {
     pools: BTreeMap<String, Seen<DevicePool>>,
@@ -66,11 +71,11 @@ struct State {
 }
 
 impl State {
-    /// I2.
-    fn check_claims(&self, revision: u64) {
-        for claim in self.claims.values() {
+    /// I2, for claims that something happened to.
+    fn check_claims(&self, revision: u64, touched: impl Fn(&Seen<DeviceClaim>) -> bool) {
+        for claim in self.claims.values().filter(|it| touched(it)) {
             for held in claim.status.allocations.iter().filter(|it| is_hold(it)) {
-                let found = self.pools.values().any(|pool| {
+                let found = self.pools.get(&held.device_pool_name).is_some_and(|pool| {
                     pool.status.allocations.iter().any(|entry| {
                         entry.claim_ref.uid == claim.metadata.uid.as_str()
                             && is_about(entry, &pool.metadata.name, held)

@@ -35,7 +35,10 @@ pub(super) struct News {
 }
 
 impl Server {
-    pub(super) fn new(defaults: fn(&Resource, &mut Value), now: Timestamp) -> Self {
+    /// An empty server, for who makes runs of another kind than a
+    /// [`Scenario`](super::Scenario) is.
+    #[must_use]
+    pub fn new(defaults: fn(&Resource, &mut Value), now: Timestamp) -> Self {
         Self {
             objects: BTreeMap::new(),
             revision: 1,
@@ -53,7 +56,8 @@ impl Server {
         self.now
     }
 
-    pub(super) fn set_time(&mut self, now: Timestamp) {
+    /// Lets it be this time.
+    pub fn set_time(&mut self, now: Timestamp) {
         self.now = now;
     }
 

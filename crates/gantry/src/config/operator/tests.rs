@@ -34,6 +34,7 @@ fn op_9_nothing_needs_to_be_said() {
         mcad,
         instascale,
         controllers,
+        devices,
         simulation,
         kuberay: _,
         appwrapper: _,
@@ -82,6 +83,7 @@ fn op_9_nothing_needs_to_be_said() {
     };
     assert_eq!(instascale, expected);
     assert!(controllers.is_none());
+    assert_eq!(devices, Devices { enabled: false });
     assert_eq!(simulation, Simulation { enabled: false });
 }
 

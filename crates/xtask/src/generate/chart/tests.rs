@@ -79,6 +79,7 @@ fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
         "mcad",
         "instascale",
         "controllers",
+        "devices",
         "simulation",
         "kuberay",
         "appwrapper",

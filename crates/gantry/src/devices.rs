@@ -1,0 +1,113 @@
+//! Who gives devices to pods, in whose name, and what they may do.
+
+use std::sync::Arc;
+
+use gantry_apiserver::{Api, Caller};
+use gantry_placement::{Books, ClassStanding, DriverStanding, NAME, Release, Results, Scheduler};
+use gantry_reconcile::Controller;
+use gantry_sim::members::Member;
+use serde_json::{Value, json};
+
+use crate::up::Door;
+
+mod configs;
+
+pub use configs::Reader;
+
+/// Who owns the fields that are written.
+pub const MANAGER: &str = "gantry-devices";
+/// Who events come from.
+pub const COMPONENT: &str = NAME;
+/// Whom the controllers act as on the embedded server, and the group of that user.
+const USER: &str = "system:gantry:devices";
+
+/// The controllers.
+#[must_use]
+pub fn members() -> Vec<Member> {
+    let member = |controller: Arc<dyn Controller>, workers| Member {
+        controller,
+        user: USER.to_owned(),
+        groups: vec![USER],
+        manager: MANAGER,
+        component: COMPONENT,
+        workers,
+    };
+    vec![
+        member(Arc::new(Scheduler::default()), 1),
+        member(Arc::new(Release), 4),
+        member(Arc::new(Books), 4),
+        member(Arc::new(Results), 4),
+        member(Arc::new(ClassStanding::default()), 1),
+        member(Arc::new(DriverStanding), 1),
+    ]
+}
+
+/// The door of the embedded server through which they come.
+#[must_use]
+pub fn door(api: &Api) -> Door {
+    Door::of(api, Caller::authenticated(USER, &[USER.to_owned()]))
+}
+
+/// What they need, and no more.
+#[must_use]
+pub fn rules() -> Vec<Value> {
+    const READ: &[&str] = &["get", "list", "watch"];
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let group = "devmgmtproto.k8s.io";
+    vec![
+        rule(
+            group,
+            &["deviceclaims", "deviceprivilegedclaims"],
+            &["create", "get", "list", "patch", "watch"],
+        ),
+        rule(
+            group,
+            &[
+                "deviceclaimtemplates",
+                "deviceclasses",
+                "devicedrivers",
+                "devicepools",
+                "poddevices",
+            ],
+            READ,
+        ),
+        rule(
+            group,
+            &[
+                "deviceclaims/status",
+                "deviceclasses/status",
+                "devicedrivers/status",
+                "devicepools/status",
+                "deviceprivilegedclaims/status",
+            ],
+            &["patch"],
+        ),
+        rule("", &["pods"], &["delete", "get", "list", "patch", "watch"]),
+        rule("", &["pods/status"], &["patch"]),
+        rule("", &["pods/binding"], &["create"]),
+        // Claims that are made for a pod keep it until they are gone.
+        rule("", &["pods/finalizers"], &["update"]),
+        rule("", &["namespaces", "nodes", "resourcequotas"], READ),
+        rule("", &["configmaps"], &["get"]),
+        rule("", &["events"], &["create", "patch"]),
+        rule("policy", &["poddisruptionbudgets"], READ),
+    ]
+}
+
+/// The role on the embedded server, and its binding.
+#[must_use]
+pub fn rights() -> Vec<Value> {
+    let rbac = "rbac.authorization.k8s.io";
+    vec![
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole",
+            "metadata": {"name": USER}, "rules": rules(),
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding",
+            "metadata": {"name": USER},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": USER},
+            "subjects": [{"apiGroup": rbac, "kind": "Group", "name": USER}],
+        }),
+    ]
+}

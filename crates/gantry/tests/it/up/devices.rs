@@ -1,0 +1,154 @@
+//! Pods that claim devices, from manifests to nodes and back.
+
+use super::*;
+
+const DEVICES: &str = "/apis/devmgmtproto.k8s.io/v1alpha1";
+const CLAIM: &str = "/apis/devmgmtproto.k8s.io/v1alpha1/namespaces/default/deviceclaims/train";
+
+impl Cluster {
+    async fn publish(&self, plural: &str, kind: &str, mut object: Value) {
+        object["apiVersion"] = json!("devmgmtproto.k8s.io/v1alpha1");
+        object["kind"] = json!(kind);
+        let place = match kind {
+            "DeviceClaim" => format!("{DEVICES}/namespaces/default/{plural}"),
+            _ => format!("{DEVICES}/{plural}"),
+        };
+        self.post(&place, &object).await;
+    }
+
+    async fn delete(&self, path: &str) {
+        let answer = self.client.send(Request::delete(path)).await.unwrap();
+        assert!(answer.status.is_success(), "{path}: {}", answer.text());
+    }
+
+    /// How many entries the ledgers have in all.
+    async fn entries(&self) -> usize {
+        let pools = self.get(&format!("{DEVICES}/devicepools")).await;
+        let pools = pools["items"].as_array().unwrap().clone();
+        pools.iter().map(|it| it["status"]["allocations"].as_array().map_or(0, Vec::len)).sum()
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "annotations": {
+                "devmgmtproto.k8s.io/device-claims": r#"[{"name":"t","claimName":"train"}]"#,
+                "devmgmtproto.k8s.io/container-devices": r#"{"main":[{"name":"t"}]}"#,
+            },
+        },
+        "spec": {
+            "schedulerName": "gantry",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main",
+                "image": "registry.k8s.io/pause:3.10.1",
+                "resources": {"requests": {"cpu": "10m", "memory": "10Mi"}},
+            }],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pods_share_devices_and_give_them_back() {
+    let cluster = Cluster::ephemeral().await;
+    let nodes = cluster.get("/api/v1/nodes").await;
+    let node = nodes["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    for (name, device_type) in [("gpu.example.com", "gpu"), ("nic.example.com", "sriov-vf")] {
+        let driver = json!({"metadata": {"name": name}, "deviceTypes": [device_type]});
+        cluster.publish("devicedrivers", "DeviceDriver", driver).await;
+    }
+    for (name, constraint) in [("h100", "true"), ("l4", "false")] {
+        let spec = json!({"deviceType": "gpu", "constraints": constraint});
+        let class = json!({"metadata": {"name": name}, "spec": spec});
+        cluster.publish("deviceclasses", "DeviceClass", class).await;
+    }
+    let numa = |value: &str| json!([{"name": "numa", "stringValue": value}]);
+    let gpus = json!({
+        "nodeName": node,
+        "driver": "gpu.example.com",
+        "deviceType": "gpu",
+        "attributes": [
+            {"name": "vendor", "stringValue": "example.com"},
+            {"name": "firmwareVersion", "semVerValue": "1.8.2"},
+        ],
+        "resources": [{"name": "mem", "capacity": "8"}, {"name": "sm", "capacity": "7"}],
+        "devices": [
+            {"name": "full", "attributes": numa("0"), "requests": {"mem": "8", "sm": "7"}},
+            {"name": "half-a", "attributes": numa("0"), "requests": {"mem": "4", "sm": "3"}},
+        ],
+    });
+    let vfs = json!({
+        "nodeName": node,
+        "driver": "nic.example.com",
+        "deviceType": "sriov-vf",
+        "devices": [
+            {"name": "vf0", "attributes": numa("1")},
+            {"name": "vf1", "attributes": numa("0")},
+        ],
+    });
+    for (name, spec) in [("node-a-h100", gpus), ("node-a-vf", vfs)] {
+        let pool = json!({"metadata": {"name": name}, "spec": spec});
+        cluster.publish("devicepools", "DevicePool", pool).await;
+    }
+    let train = json!({
+        "metadata": {"name": "train"},
+        "spec": {
+            "matchAttributes": ["numa"],
+            "claims": [
+                {"name": "nic", "deviceType": "sriov-vf"},
+                {"name": "gpu", "oneOf": [
+                    {"deviceClass": "h100"},
+                    {"deviceClass": "l4", "requests": {"count": "2"}, "limits": {"count": "2"},
+                        "matchAttributes": ["pcie-root"]},
+                ]},
+            ],
+        },
+    });
+    cluster.publish("deviceclaims", "DeviceClaim", train).await;
+    for name in ["p", "q"] {
+        cluster.post(PODS, &pod(name)).await;
+    }
+    for name in ["p", "q"] {
+        let told = "devmgmtproto.k8s.io/device-allocations";
+        let runs = |it: &Value| {
+            it["status"]["phase"] == "Running" && it["metadata"]["annotations"][told].is_string()
+        };
+        let pod = cluster.until(&format!("{PODS}/{name}"), "runs with its devices", runs).await;
+        assert_eq!(pod["spec"]["nodeName"], *node);
+        let annotation = |name: &str| -> Value {
+            serde_json::from_str(pod["metadata"]["annotations"][name].as_str().unwrap()).unwrap()
+        };
+        let names = annotation("devmgmtproto.k8s.io/device-claim-statuses");
+        assert_eq!(names, json!({"t": "train"}));
+        assert_eq!(
+            annotation(told),
+            json!({"main": [
+                {"driver": "nic.example.com", "pool": "node-a-vf", "claim": "train", "device": "vf1"},
+                {"driver": "gpu.example.com", "pool": "node-a-h100", "claim": "train", "device": "full"},
+            ]})
+        );
+    }
+    let claim = cluster.get(CLAIM).await;
+    let status = &claim["status"];
+    assert_eq!(status["podNames"], json!(["p", "q"]), "{claim:#}");
+    assert_eq!((&status["nodeName"], &status["selected"]), (&json!(node), &json!({"gpu": 0})));
+    assert_eq!(claim["metadata"]["finalizers"], json!(["devmgmtproto.k8s.io/delete-protection"]));
+    assert_eq!(cluster.entries().await, 2);
+
+    cluster.delete(&format!("{PODS}/p")).await;
+    let alone = |it: &Value| it["status"]["podNames"] == json!(["q"]);
+    let claim = cluster.until(CLAIM, "is the other pod's alone", alone).await;
+    assert_eq!(claim["status"]["allocations"].as_array().unwrap().len(), 2, "it keeps its devices");
+    cluster.delete(&format!("{PODS}/q")).await;
+    let released = |it: &Value| {
+        let free = it["status"]["allocations"].is_null() && it["status"]["podNames"].is_null();
+        free && it["metadata"]["finalizers"].is_null()
+    };
+    cluster.until(CLAIM, "is released", released).await;
+    assert_eq!(cluster.entries().await, 0, "the ledgers come before the finalizer");
+    cluster.stop(Signal::TERM).await;
+}
