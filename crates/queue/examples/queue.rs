@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use gantry_pods::view::{Node, Pod};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::{Dispatch, Live, Settings};
-use gantry_reconcile::{Controller as _, Key, Resource, View as _, World, Write};
+use gantry_reconcile::{Controller as _, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ fn measure(dispatch: &Dispatch, waiting: usize) -> Result<(), Fault> {
         show(&AppWrapper::RESOURCE, wrapper(at))?;
     }
     let now: Timestamp = "2026-01-02T00:00:00Z".parse()?;
-    let queue = Key::cluster("queue");
+    let queue = Dispatch::queue();
 
     // Every node is full, and nobody passes.
     let start = Instant::now();

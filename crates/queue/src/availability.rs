@@ -110,6 +110,11 @@ impl Holdings {
         self.jobs.get(key).is_some_and(|job| job.holds)
     }
 
+    /// Those that passed their evaluation.
+    pub fn holders(&self) -> impl Iterator<Item = &Key> {
+        self.jobs.iter().filter(|(_, job)| job.holds).map(|(key, _)| key)
+    }
+
     fn count(&mut self, job: &Job, with: fn(&mut Amounts, &Amounts)) {
         with(&mut self.reserved, &job.share.reserved);
         let sums = self.by_priority.entry(job.priority).or_default();

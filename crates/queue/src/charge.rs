@@ -1,9 +1,10 @@
 //! What AppWrappers are charged to quota trees, and what is charged while a plan is made.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gantry_api::queue::QueueState;
-use gantry_reconcile::World;
+use gantry_reconcile::{Key, World};
 
 use crate::amounts::{Amounts, GPU};
 use crate::app_wrapper::AppWrapper;
@@ -43,10 +44,15 @@ pub(crate) struct Charges {
 }
 
 impl Charges {
-    /// The charges of a world, made anew for every plan: who passed first is charged first, so who
-    /// borrows is the same each time.
-    pub(crate) fn of(world: &World, settings: &Settings) -> Self {
-        let wrappers = world.shelf::<AppWrapper>().all();
+    /// The charges of a world in which these hold something, made anew for every plan: who passed first
+    /// is charged first, so who borrows is the same each time.
+    pub(crate) fn of<'a>(
+        world: &World,
+        holders: impl Iterator<Item = &'a Key>,
+        settings: &Settings,
+    ) -> Self {
+        let shelf = world.shelf::<AppWrapper>();
+        let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| shelf.get(key)).collect();
         let standing = wrappers.iter().filter_map(|it| standing(it, settings));
         let (forest, _) = Forest::standing(world.shelf::<Subtree>().all(), standing);
         let yielding = wrappers.iter().filter(|it| yields(it));

@@ -49,11 +49,12 @@ impl Dispatch {
     pub fn new(settings: Live) -> Self {
         Self { settings }
     }
-}
 
-/// The one key there is.
-fn the_queue() -> Key {
-    Key::cluster("queue")
+    /// The one key there is. Who changes the settings wakes it.
+    #[must_use]
+    pub fn queue() -> Key {
+        Key::cluster("queue")
+    }
 }
 
 /// The books of a world. A panic while they are open can only come from a mistake in here, and then
@@ -83,7 +84,7 @@ impl Controller for Dispatch {
         let mut books = open(&kept);
         let settings = self.settings.get();
         let wakes = books.keep_by(world, &settings) || books.note(change, &settings);
-        if wakes { vec![the_queue()] } else { Vec::new() }
+        if wakes { vec![Self::queue()] } else { Vec::new() }
     }
 
     fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
@@ -97,7 +98,9 @@ impl Controller for Dispatch {
             books: &books,
             settings,
             now,
-            charges: settings.quota.then(|| Charges::of(world, &settings)),
+            charges: settings
+                .quota
+                .then(|| Charges::of(world, books.holdings.holders(), &settings)),
             claimed: Claimed::default(),
             closed: HashMap::new(),
             passed: BTreeSet::new(),

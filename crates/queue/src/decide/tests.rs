@@ -95,7 +95,7 @@ fn one_plan_decides_for_all_and_counts_what_it_gives() {
         let object = wrapper(name, 10 + u64::try_from(at).unwrap(), priority, cpu, pending());
         assert!(show(&world, &dispatch, &AppWrapper::RESOURCE, &object), "who comes wakes");
     }
-    let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+    let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
     let (passed, told) = decided(&plan);
     assert_eq!(passed, ["big", "low", "tiny"], "by priority, and past who does not fit");
     assert_eq!(told, ["mid"]);
@@ -114,7 +114,7 @@ fn lower_priority_is_no_obstacle_where_preemption_is_on() {
         show(&world, &dispatch, &Pod::RESOURCE, &pod("p", 3, "a", 9, "Running", "old"));
         show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("same", 4, 1, 5, pending()));
         show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("high", 5, 2, 5, pending()));
-        let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+        let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
         assert_eq!(decided(&plan).0, expected, "preemption: {preemption}");
     }
 }
@@ -160,7 +160,7 @@ fn many_that_are_alike_cost_no_more_than_one() {
         let object = wrapper(&format!("w{number:03}"), 10 + number, 0, 3, pending());
         show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
     }
-    let plan = dispatch.plan(&world, &the_queue(), at(1_800_000_000));
+    let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
     let (passed, told) = decided(&plan);
     assert_eq!((passed.len(), told.len(), plan.held.len()), (3, TOLD.1, 1));
     assert_eq!(plan.look_again, Some(Duration::ZERO), "the others are told next");
