@@ -502,5 +502,11 @@ mod tests {
                 .replace("{name: a,", "{name: a, creationTimestamp: null,"),
         );
         assert_eq!(nulls.errors, [], "null means not set");
+        let owned =
+            "managedFields: [{manager: m, operation: Apply, fieldsV1: {f:spec: {f:parent: {}}}}],";
+        let owned = only(
+            &format!("{HEAD}spec: {{}}\n").replace("{name: a,", &format!("{{name: a, {owned}")),
+        );
+        assert_eq!(owned.errors, [], "who owns which field is the server's to say");
     }
 }

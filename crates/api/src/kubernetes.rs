@@ -43,7 +43,13 @@ pub fn schema(name: &str) -> Value {
         .into_iter()
         .find(|root| root.rsplit('.').next() == Some(name))
         .expect("callers ask for types listed in ROOTS");
-    inline(dump(), full)
+    let mut schema = inline(dump(), full);
+    if name == "ObjectMeta" {
+        // What a server writes there has the names of all fields of the object in it.
+        let owners = &mut schema["properties"]["managedFields"]["items"]["properties"]["fieldsV1"];
+        owners["x-kubernetes-preserve-unknown-fields"] = true.into();
+    }
+    schema
 }
 
 /// Schema of a core/v1 PodSpec.

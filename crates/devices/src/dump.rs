@@ -4,11 +4,13 @@
 //! two, and so on up to the first size with a set that suffices. A set is looked at by itself, and
 //! filled from its first pool on; the set that was really used shows what was really taken.
 
+pub mod file;
 mod print;
 mod sets;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use print::ordered;
 pub use print::{normal, verbose};
 
 use serde::Serialize;

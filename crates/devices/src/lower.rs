@@ -22,5 +22,7 @@ pub use claim::{ClaimError, Fault, Lowered, Note, Wanted};
 pub use file::{file_claims, file_pools};
 pub use pod::{PodEntry, ResolveError, Resolved, generated_name, resolve};
 pub use reach::NodeLabels;
+pub(crate) use reach::selects;
 pub use snapshot::{Lost, Snapshot};
 pub use status::allocations;
+pub(crate) use status::amount_as_asked;

@@ -3,11 +3,15 @@
 mod apiserver;
 mod check;
 mod crds;
+mod devices;
+mod files;
 mod install;
 mod node;
 mod operator;
 mod reach;
+mod schedule;
 mod share;
+mod spelling;
 mod status;
 mod uninstall;
 mod up;
@@ -38,6 +42,8 @@ Examples:
   gantry up                               run a whole cluster on this machine
   gantry node kill gpu-0                  let something happen to a node
   gantry status                           show what runs, what is held, and why
+  gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
+  gantry devices top                      show how many devices are used and free
   gantry apiserver                        run a Kubernetes-compatible API server alone
   gantry user add bob --group devs        give somebody a kubeconfig of their own
   gantry completions bash > /etc/bash_completion.d/gantry
@@ -71,6 +77,8 @@ enum Command {
     Install(Box<install::Arguments>),
     Uninstall(Box<uninstall::Arguments>),
     Share(share::Arguments),
+    Schedule(Box<schedule::Arguments>),
+    Devices(Box<devices::Arguments>),
     Operator(Box<operator::Arguments>),
     User(user::Arguments),
     Completions(Completions),
@@ -134,7 +142,7 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line, runs the command and reports how it went.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let arguments = spelling::modern(arguments.into_iter().collect());
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -168,12 +176,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The code of a command line that is wrong. Where 2 means that a right is missing, it is 1: scripts
-/// that share a cluster tell these apart.
+/// that share a cluster tell these apart. The original `schedule` had no 2 either.
 fn usage_code(arguments: &[OsString]) -> u8 {
     let known = command();
     let named = |it: &&OsString| known.get_subcommands().any(|sub| sub.get_name() == **it);
     match arguments.iter().skip(1).find(named).and_then(|it| it.to_str()) {
-        Some("install" | "uninstall" | "share") => 1,
+        Some("install" | "uninstall" | "share" | "schedule" | "devices") => 1,
         _ => 2,
     }
 }
@@ -189,6 +197,8 @@ fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End
         Command::Install(arguments) => install::run(&arguments, output),
         Command::Uninstall(arguments) => uninstall::run(&arguments, output),
         Command::Share(arguments) => share::run(&arguments, output),
+        Command::Schedule(arguments) => schedule::run(&arguments, output),
+        Command::Devices(arguments) => devices::run(*arguments, output),
         Command::Operator(arguments) => operator::run(*arguments, log, output),
         Command::User(arguments) => user::run(&arguments, output),
         Command::Completions(Completions { shell }) => {

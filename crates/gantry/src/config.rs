@@ -122,6 +122,15 @@ pub fn names_kubeconfig() -> bool {
     named.is_some_and(|named| !named.is_empty())
 }
 
+/// Whether the environment asks for more words, as the original `schedule` was asked: `VERBOSE=y`.
+#[must_use]
+pub fn verbose() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    let said = std::env::var_os("VERBOSE");
+    let said = said.as_ref().and_then(|said| said.to_str()).map(str::to_ascii_lowercase);
+    said.is_some_and(|said| matches!(said.as_str(), "y" | "yes" | "true" | "1"))
+}
+
 /// Where programs of this user keep their data.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
+use crate::operator::scaling::LEDGER;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
@@ -251,7 +252,10 @@ fn scaling() -> Vec<Value> {
     let secret = json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
         "metadata": in_namespace(name),
-        "rules": [named_rule("", "secrets", &["instascale-ocm-secret"], &["get"])],
+        "rules": [
+            named_rule("", "secrets", &["instascale-ocm-secret"], &["get"]),
+            named_rule("", "configmaps", &[LEDGER], &["get", "list", "patch", "watch"]),
+        ],
     });
     vec![everywhere, cluster_binding(name), secret, binding(name)]
 }

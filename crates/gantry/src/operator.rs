@@ -4,6 +4,7 @@ pub mod cluster;
 pub mod controllers;
 pub mod definitions;
 pub mod reload;
+pub mod scaling;
 
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         name: "scaling",
         enabled: |settings| settings.instascale.enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: &[],
+        controllers: controllers::SCALING,
     },
     Subsystem {
         name: "simulation",
@@ -182,8 +183,19 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
+    let scaling = tokio::select! {
+        biased;
+        // Either may be dropped: one only reads, the other only waits.
+        () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
+        prepared = scaling::prepare(&start, &clock) => prepared?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            shell.tasks.token().cancel();
+            None
+        }
+    };
     if !shell.tasks.token().is_cancelled() {
-        controllers::start(&start, &mut shell, &standing)?;
+        controllers::start(&start, &mut shell, &standing, scaling)?;
         let Start { checked, follow, .. } = start;
         reload::start(follow, &checked, counts, &mut shell, &standing);
     }

@@ -1,6 +1,8 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
+pub mod accelerators;
 mod arrivals;
+mod node_groups;
 mod programs;
 
 use std::collections::BTreeMap;
@@ -175,8 +177,10 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (version, kind) = (&object["apiVersion"], &object["kind"]);
     let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
+    let own = gantry_api::object::find(version, kind);
     let plural = match kind {
         "" => bail!("an object has no kind"),
+        _ if own.is_some() => own.map_or("", |kind| kind.plural).to_owned(),
         "NetworkPolicy" | "PriorityClass" => format!("{}s", kind.to_lowercase().replace('y', "ie")),
         kind => format!("{}s", kind.to_lowercase()),
     };
@@ -257,11 +261,14 @@ pub fn start(
         facts: [Program::RESOURCE, Configs::RESOURCE].into(),
         ..Options::default()
     };
+    let groups = node_groups::shell(&Door::of_server(api), clock.clone(), meters.clone())?;
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
+    let inner = tasks.child();
+    tasks.spawn("node groups", OnLoss::EndOwner, |_| async move { Ok(groups.run(inner).await?) });
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
@@ -324,7 +331,7 @@ impl Cluster {
         Err(late).with_context(|| format!("could not read {}", missing.join(", ")))
     }
 
-    /// Adds the nodes that are missing: those of the shapes, or some to begin with if there are none
+    /// Declares the groups of the shapes, and adds the nodes that are missing: those of the shapes, or some to begin with if there are none
     /// at all. Returns how many nodes there are then.
     ///
     /// # Errors
@@ -340,6 +347,10 @@ impl Cluster {
                 &standard
             }
         };
+        for (path, group) in shapes.iter().filter_map(node_groups::group) {
+            let installed = door.install(&path, &group).await;
+            installed.with_context(|| format!("could not make {path}"))?;
+        }
         let mut count = known;
         let numbered = |shape: &'_ Shape| {
             (0..shape.count).map(|number| shape.node(number)).collect::<Vec<_>>()

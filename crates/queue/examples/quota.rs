@@ -46,8 +46,8 @@ fn measure(trees: usize) -> Result<(), Box<dyn std::error::Error>> {
     }
     let replace = start.elapsed();
 
-    // One more than there is room for.
-    let late = consumer(trees, usize::MAX, 0, 0);
+    // One more whose leaf and group are full already.
+    let late = consumer(trees, usize::MAX, 6, 0);
     let start = Instant::now();
     for _ in 0..1000 {
         if forest.try_allocate(&late).is_ok() {
@@ -56,12 +56,12 @@ fn measure(trees: usize) -> Result<(), Box<dyn std::error::Error>> {
     }
     let refuse = start.elapsed();
 
-    // Of higher priority: someone goes, and comes back.
-    let urgent = consumer(trees, usize::MAX, 0, 1);
+    // One more whose leaf is not: a borrower goes, and comes back.
+    let owner = consumer(trees, usize::MAX, 0, 0);
     let (mut reclaim, mut undo) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..1000 {
         let start = Instant::now();
-        let allocation = forest.try_allocate(&urgent)?;
+        let allocation = forest.try_allocate(&owner)?;
         reclaim += start.elapsed();
         let start = Instant::now();
         forest.undo(allocation)?;
@@ -91,7 +91,7 @@ fn id(n: usize) -> ConsumerId {
     ConsumerId::new("bench", &format!("job-{n}"))
 }
 
-/// A consumer of one cpu; six of ten take leaves in turn, four of ten one of the first thirty.
+/// A consumer of one cpu; six of ten take leaves in turn, four of ten share twelve leaves.
 fn consumer(trees: usize, n: usize, turn: usize, priority: i32) -> Consumer {
     let leaf = if turn % 10 < 6 { turn % (WIDTH * WIDTH) } else { turn % 30 };
     let label = |tree: usize| (format!("tree-{tree}"), format!("leaf-{leaf}"));

@@ -104,9 +104,10 @@ impl Holdings {
         against
     }
 
-    /// The AppWrappers that hold something.
-    pub fn holders(&self) -> impl Iterator<Item = (&Key, &Job)> {
-        self.jobs.iter().filter(|(_, job)| job.holds)
+    /// Whether an AppWrapper passed its evaluation.
+    #[must_use]
+    pub fn holds(&self, key: &Key) -> bool {
+        self.jobs.get(key).is_some_and(|job| job.holds)
     }
 
     fn count(&mut self, job: &Job, with: fn(&mut Amounts, &Amounts)) {

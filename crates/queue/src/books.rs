@@ -17,6 +17,7 @@ use crate::app_wrapper::AppWrapper;
 use crate::availability::{Holdings, Job};
 use crate::backoff;
 use crate::capacity::{Capacity, Effect};
+use crate::charge;
 use crate::condition::{self, kind};
 use crate::order::Lines;
 use crate::settings::{Inference, Settings};
@@ -125,7 +126,10 @@ impl Books {
             let demand = it.demand().by(settings.inference).clone();
             Job::new(demand, it.spec.priority, it.status.can_run)
         });
-        let released = self.holdings.set(key, job, &self.capacity);
+        // Quota is given back with the reservation, though nothing of that may be left.
+        let charged = wrapper.and_then(|it| charge::standing(it, settings));
+        let ends = settings.quota && charged.is_none() && self.holdings.holds(key);
+        let released = self.holdings.set(key, job, &self.capacity) || ends;
         let comes = match wrapper.filter(|it| it.waits()) {
             Some(wrapper) => self.wait(key, wrapper, settings),
             None => {

@@ -34,6 +34,7 @@ pub mod charge;
 pub mod decide;
 pub mod fair;
 pub mod hold;
+pub mod listing;
 pub mod order;
 
 pub mod completion;

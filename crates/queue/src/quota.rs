@@ -63,7 +63,7 @@
 //!
 //! - At the start, and wherever a forest is made anew from what the server knows, every AppWrapper
 //!   that was dispatched is put back: [`Forest::standing`] does all of it, [`Forest::resume`] puts
-//!   back one (oldest dispatch first), and [`Forest::force_place`] does so as the original does.
+//!   back one, and [`Forest::force_place`] does so as the original does.
 //! - [`Forest::try_allocate`] comes before the check of real capacity. If that fails,
 //!   [`Forest::undo`] takes everything back, victims included.
 //! - [`Forest::release`] is called for whatever ends, is deleted or is taken back for another reason.

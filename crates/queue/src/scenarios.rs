@@ -4,3 +4,4 @@ mod acceptance;
 mod charged;
 mod cluster;
 mod laws;
+mod trouble;

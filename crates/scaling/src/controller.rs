@@ -17,7 +17,7 @@ use crate::marks::{self, GAVE_UP, MESSAGE, OWNER};
 use crate::pool::{Polled, Pool};
 use crate::reason::Reason;
 use crate::settings::{Backend, Limits, Settings};
-use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node};
+use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, is_ready};
 
 mod backend;
 mod edit;
@@ -75,7 +75,7 @@ impl Controller for Scaling {
         }
         if let (Some(before), Some(after)) = (change.before::<Node>(), change.after::<Node>())
             && before.metadata.labels == after.metadata.labels
-            && before.is_ready() == after.is_ready()
+            && is_ready(before) == is_ready(after)
         {
             // Nodes say every few seconds that they live.
             return Vec::new();

@@ -111,7 +111,6 @@ mod tests {
     fn d_1_demand_follows_from_label_and_entries() {
         let two = json!([{"custompodresources": [pods(1), pods(2)]}]);
         let one = json!([{"custompodresources": [pods(3)]}]);
-        let apart = json!([{"custompodresources": [pods(1), pods(2)]}, {}, {"custompodresources": [pods(4)]}]);
         let table = [
             // why                          label                       items   expected
             (
@@ -123,6 +122,23 @@ mod tests {
             ("one and one", Some("m5.xlarge"), &one, "m5.xlarge=3"),
             ("an empty label", Some(""), &two, ""),
             ("no label", None, &two, ""),
+        ];
+        for (why, label, items, expected) in table {
+            let found = Demand::of(&job(label, items)).map(|it| it.to_string());
+            assert_eq!(found.unwrap_or_default(), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn is_3_types_belong_to_entries_through_all_items() {
+        let two = json!([{"custompodresources": [pods(1), pods(2)]}]);
+        let one = json!([{"custompodresources": [pods(3)]}]);
+        let apart = json!([
+            {"custompodresources": [pods(1), pods(2)]},
+            {},
+            {"custompodresources": [pods(4)]},
+        ]);
+        let table = [
             ("an index through all items", Some("a_b_c"), &apart, "a=1, b=2, c=4"),
             ("equal types add up", Some("a_b_a"), &apart, "a=5, b=2"),
             ("an entry too many", Some("a"), &two, "a=1"),

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::ledger::{Grant, Ledger, Lot};
 use crate::marks::{self, GRANT, Marks, OWNER};
 use crate::reason::Reason;
-use crate::view::{ConfigMap, Node};
+use crate::view::{ConfigMap, Node, is_ready, marked_nodes};
 
 /// The label of a ConfigMap that is a group.
 pub const GROUP: &str = "gantry.dev/node-group";
@@ -112,7 +112,7 @@ pub(crate) fn provide(
     let mut ready = 0;
     for (lot, name) in &wanted {
         match world.shelf::<Node>().get(&Key::cluster(name)) {
-            Some(node) if is_mine(&node, &marks) => ready += u32::from(node.is_ready()),
+            Some(node) if is_mine(&node, &marks) => ready += u32::from(is_ready(&node)),
             Some(_) => return Err(Reason::NameTaken { kind: "node", name: name.clone() }),
             None => {
                 let Some(group) = group(world, beside, &lot.place) else {
@@ -157,7 +157,7 @@ pub(crate) fn found(world: &World, beside: &Key, job: &Key) -> Vec<Lot> {
 }
 
 fn nodes(world: &World, marks: &Marks) -> Vec<Arc<Node>> {
-    let mut nodes = world.shelf::<Node>().tagged(&Node::marked(&marks.mine));
+    let mut nodes = marked_nodes(world, &marks.mine);
     nodes.retain(|node| is_mine(node, marks));
     nodes
 }

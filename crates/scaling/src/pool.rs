@@ -14,7 +14,7 @@ use crate::machine_set::merge;
 use crate::marks::{self, Marks};
 use crate::reason::Reason;
 use crate::settings::PoolKind;
-use crate::view::Node;
+use crate::view::{is_ready, marked_nodes};
 
 /// A pool. Its labels are those of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -139,8 +139,8 @@ pub(crate) fn provide(
             Some(_) => {}
         }
     }
-    let nodes = world.shelf::<Node>().tagged(&Node::marked(&marks.mine));
-    let ready = nodes.iter().filter(|node| node.is_ready()).count();
+    let nodes = marked_nodes(world, &marks.mine);
+    let ready = nodes.iter().filter(|node| is_ready(node)).count();
     Ok(u32::try_from(ready).unwrap_or(u32::MAX))
 }
 

@@ -1,6 +1,7 @@
 //! Whole runs: whatever goes wrong on the way, everything bought is given back, and nothing twice.
 
 mod models;
+mod plans;
 
 mod groups;
 mod handover;

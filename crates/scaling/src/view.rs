@@ -1,9 +1,11 @@
 //! What is read of objects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+pub use gantry_pods::view::Node;
 use gantry_reconcile::world::Tag;
-use gantry_reconcile::{Key, Meta, Resource, View};
+use gantry_reconcile::{Key, Meta, Resource, View, World};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -221,63 +223,18 @@ impl Machine {
     }
 }
 
-/// A node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Node {
-    /// Metadata.
-    pub metadata: Meta,
-    /// What is.
-    pub status: NodeStatus,
+/// The nodes with a mark: a label whose value is its key.
+#[must_use]
+pub fn marked_nodes(world: &World, mark: &str) -> Vec<Arc<Node>> {
+    let mut nodes = world.shelf::<Node>().all();
+    nodes.retain(|node| node.metadata.labels.get(mark).is_some_and(|value| value == mark));
+    nodes
 }
 
-/// What is true of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct NodeStatus {
-    /// What is true of it.
-    pub conditions: Vec<NodeCondition>,
-}
-
-/// Something that is true, false or not known of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct NodeCondition {
-    /// What.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Whether.
-    pub status: String,
-}
-
-impl View for Node {
-    const RESOURCE: Resource = Resource::namespaced("", "v1", "nodes", "Node").cluster_wide();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-
-    /// Its owner's mark; there is one where scaling has put one.
-    fn tags(&self) -> Vec<Tag> {
-        let labels = self.metadata.labels.iter();
-        let marks = labels.filter(|(key, value)| key == value);
-        marks.map(|(key, _)| Self::marked(key)).collect()
-    }
-}
-
-impl Node {
-    /// What nodes with a mark are filed under. A mark is a label whose value is its key.
-    #[must_use]
-    pub fn marked(mark: &str) -> Tag {
-        Tag { index: "mark", value: mark.to_owned() }
-    }
-
-    /// Whether it says it can take pods.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        let ready = |it: &NodeCondition| it.kind == "Ready" && it.status == "True";
-        !self.metadata.is_going() && self.status.conditions.iter().any(ready)
-    }
+/// Whether a node can take pods.
+#[must_use]
+pub fn is_ready(node: &Node) -> bool {
+    node.is_ready() && !node.metadata.is_going()
 }
 
 /// Texts by name: the ledger, and groups of pretended nodes.

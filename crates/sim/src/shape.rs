@@ -6,6 +6,7 @@
 //! nodes:
 //! - name: gpu                 # nodes gpu-0, gpu-1, …
 //!   count: 2                  # 1
+//!   max: 4                    # none: how many more there may be when jobs need them
 //!   cpu: 96                   # 32
 //!   memory: 1Ti               # 128Gi
 //!   pods: 110                 # 110
@@ -41,6 +42,8 @@ pub struct Shape {
     pub name: String,
     /// How many there are.
     pub count: u32,
+    /// How many more there may be when jobs need them; none if absent.
+    pub max: Option<u32>,
     /// Processors of each.
     pub cpu: Quantity,
     /// Memory of each.
@@ -77,6 +80,7 @@ impl Shape {
         Self {
             name: name.to_owned(),
             count: 1,
+            max: None,
             cpu: amount("32"),
             memory: amount("128Gi"),
             ephemeral_storage: amount("512Gi"),

@@ -24,8 +24,14 @@ struct Printed<'a> {
 struct PrintedPart<'a> {
     allocation: Quantity,
     name: &'a str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    topologies: &'a [TopologyAssignment],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    topologies: Vec<PrintedPlace<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedPlace<'a> {
+    name: &'a str,
+    r#type: &'a str,
 }
 
 /// What was allocated, and a line for each node, by name. Nothing allocated is `null`.
@@ -79,7 +85,7 @@ fn printed(allocation: &DeviceAllocation) -> Printed<'_> {
     let parts = allocation.allocations.iter().map(|part| PrintedPart {
         allocation: part.allocation,
         name: &part.name,
-        topologies: &part.topologies,
+        topologies: part.topologies.iter().map(place).collect(),
     });
     Printed {
         allocations: parts.collect(),
@@ -89,7 +95,12 @@ fn printed(allocation: &DeviceAllocation) -> Printed<'_> {
     }
 }
 
-fn ordered(nodes: &[NodeResult]) -> Vec<&NodeResult> {
+fn place(at: &TopologyAssignment) -> PrintedPlace<'_> {
+    PrintedPlace { name: &at.name, r#type: &at.r#type }
+}
+
+/// Nodes by name, as they are printed.
+pub(crate) fn ordered(nodes: &[NodeResult]) -> Vec<&NodeResult> {
     let mut ordered: Vec<&NodeResult> = nodes.iter().collect();
     ordered.sort_by(|one, two| one.node_name.cmp(&two.node_name));
     ordered

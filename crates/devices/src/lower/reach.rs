@@ -22,7 +22,7 @@ pub(super) fn reaches(node: &NodeLabels, pool: &PoolSpec) -> bool {
 }
 
 /// Whether any term of a selector is true of a node. An empty term is true of none.
-fn selects(selector: &NodeSelector, node: &NodeLabels) -> bool {
+pub(crate) fn selects(selector: &NodeSelector, node: &NodeLabels) -> bool {
     selector.node_selector_terms.iter().any(|term| is_true(term, node))
 }
 

@@ -68,7 +68,7 @@ fn parts(
         });
         Some(ResourceAllocation {
             name: name.to_owned(),
-            allocation: quantity(part.amount, format(asked, name)),
+            allocation: amount_as_asked(asked, name, part.amount),
             topologies: topologies.collect(),
         })
     };
@@ -89,7 +89,8 @@ fn format(asked: &Alternative, name: &str) -> Format {
     format.unwrap_or(Format::DecimalSi)
 }
 
-fn quantity(nanos: i128, format: Format) -> Quantity {
+/// An amount in the suffixes in which it was asked for.
+pub(crate) fn amount_as_asked(asked: &Alternative, name: &str, nanos: i128) -> Quantity {
     let exact = Quantity::parse(&format!("{nanos}n"));
-    exact.expect("a part is no larger than the capacity it is of").with_format(format)
+    exact.expect("a part is no larger than the capacity it is of").with_format(format(asked, name))
 }

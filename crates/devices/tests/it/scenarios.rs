@@ -5,4 +5,5 @@ mod constraints;
 mod files;
 mod intents;
 mod pools;
+mod printed;
 mod stage;

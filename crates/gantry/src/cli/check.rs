@@ -1,21 +1,14 @@
 //! `gantry check`: read manifests as the controllers would, without a cluster.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
 use gantry_api::decode::{self, Decoded, Document};
 use serde_json::Value;
 
+use super::files::{manifests, read};
 use super::{End, Form, render_objects};
 use crate::output::Output;
-
-/// Most bytes read from one file.
-///
-/// The largest object an API server takes is 3 MiB, so this is a file of ten of them. Beyond it a
-/// file is not a manifest, and reading on would only take memory.
-const MOST_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Read manifests and say what is wrong with them.
 ///
@@ -163,71 +156,4 @@ fn canonical(document: &Document) -> anyhow::Result<Option<Value>> {
         Decoded::Foreign(value) => Some(value.clone()),
         Decoded::Refused => None,
     })
-}
-
-/// The files a name on the command line stands for, in order of their names.
-fn manifests(named: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
-    if !named.is_dir() {
-        return Ok(vec![named.to_owned()]);
-    }
-    let mut files = Vec::new();
-    let mut folders = vec![named.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries =
-            folder.read_dir().with_context(|| format!("could not list {}", folder.display()))?;
-        for entry in entries {
-            let entry = entry.with_context(|| format!("could not list {}", folder.display()))?;
-            let path = entry.path();
-            // Links to folders are not followed: they can form a ring.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if recursive {
-                    folders.push(path);
-                }
-            } else if matches!(
-                path.extension().and_then(|e| e.to_str()),
-                Some("yaml" | "yml" | "json")
-            ) {
-                files.push(path);
-            }
-        }
-    }
-    if files.is_empty() {
-        bail!(
-            "{}: no *.yaml, *.yml or *.json file in this folder; name a file{}",
-            named.display(),
-            if recursive { "" } else { ", or use --recursive" }
-        );
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(file: &Path) -> anyhow::Result<String> {
-    let name = file.display();
-    let mut bytes = Vec::new();
-    let mut limited: Box<dyn Read> = if file.as_os_str() == "-" {
-        Box::new(io::stdin().lock().take(MOST_BYTES + 1))
-    } else {
-        let opened = File::open(file).with_context(|| {
-            format!("could not open {name}; check the path and its permissions")
-        })?;
-        Box::new(opened.take(MOST_BYTES + 1))
-    };
-    limited.read_to_end(&mut bytes).with_context(|| format!("could not read {name}"))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        bail!(
-            "{name}:1:1: larger than {} MiB, which no manifest is; split the file, or check that it is the right one",
-            MOST_BYTES >> 20
-        );
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)),
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let line = 1 + error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count();
-            bail!(
-                "{name}:{line}:1: not UTF-8 text; check that this is a YAML file, or save it as UTF-8"
-            )
-        }
-    }
 }

@@ -25,19 +25,23 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+    print(&arguments.group, arguments.output, output)
+}
+
+/// Prints the definitions of these groups; of all if none is named.
+pub(super) fn print(wanted: &[String], form: Form, output: &mut Output) -> anyhow::Result<End> {
     let groups = object::groups();
-    for wanted in &arguments.group {
+    for wanted in wanted {
         if !groups.contains(&wanted.as_str()) {
             anyhow::bail!("--group {wanted}: no such API group; choose from {}", groups.join(", "));
         }
     }
-    let chosen =
-        |group: &str| arguments.group.is_empty() || arguments.group.iter().any(|g| g == group);
+    let chosen = |group: &str| wanted.is_empty() || wanted.iter().any(|g| g == group);
     let crds: Vec<_> = object::KINDS
         .iter()
         .filter(|kind| chosen(kind.group))
         .map(gantry_api::kind::Kind::crd)
         .collect();
-    output.result_text(&render_objects(&crds, arguments.output)?)?;
+    output.result_text(&render_objects(&crds, form)?)?;
     Ok(End::Done)
 }

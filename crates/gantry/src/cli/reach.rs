@@ -96,12 +96,23 @@ pub(super) enum AskError {
 }
 
 impl Reach {
+    /// Whether somebody said which cluster is meant.
+    pub(super) fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// How the cluster is reached, for those who make clients of their own.
+    pub(super) async fn config(&self) -> Result<kube::Config, ConnectError> {
+        let named = self.file().map(|path| path.to_string_lossy().into_owned());
+        match &self.context {
+            None => configure(named.as_deref().unwrap_or_default(), None).await,
+            Some(context) => configure_in(named.as_deref(), context).await,
+        }
+    }
+
     pub(super) async fn reach(&self) -> Result<Reached, ConnectError> {
         let named = self.file().map(|path| path.to_string_lossy().into_owned());
-        let config = match &self.context {
-            None => configure(named.as_deref().unwrap_or_default(), None).await?,
-            Some(context) => configure_in(named.as_deref(), context).await?,
-        };
+        let config = self.config().await?;
         // The same places in the same order; only what it is called is read here.
         let (read, usual) = match &named {
             Some(path) => (Kubeconfig::read_from(path).ok(), None),
@@ -147,6 +158,20 @@ impl Reached {
                 Err(self.put(path, StatusCode::from_u16(status.code).ok(), says))
             }
             Err(error) => Err(lost(error.into())),
+        }
+    }
+
+    /// All objects of a kind, page by page.
+    pub(super) async fn items(&self, path: &str) -> Result<Vec<Value>, AskError> {
+        let mut all = Vec::new();
+        let mut next = String::new();
+        loop {
+            let page = self.get(&format!("{path}?limit=500{next}")).await?;
+            all.extend(page["items"].as_array().into_iter().flatten().cloned());
+            match page["metadata"]["continue"].as_str() {
+                Some(more) if !more.is_empty() => next = format!("&continue={more}"),
+                _ => return Ok(all),
+            }
         }
     }
 

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use gantry_api::object::KINDS;
-use serde_json::Value;
 
-use super::reach::{AskError, Place, Reach, Reached};
+use super::reach::{AskError, Place, Reach};
 use super::{End, Form, render};
 use crate::output::Output;
 use crate::overview::{Overview, Seen};
@@ -73,7 +72,7 @@ async fn look(reach: &Reach) -> anyhow::Result<Seen> {
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut others = BTreeMap::new();
     for (kind, path) in OTHERS {
-        others.insert(kind.to_owned(), items(&cluster, path).await?);
+        others.insert(kind.to_owned(), cluster.items(path).await?);
     }
     let mut own = BTreeMap::new();
     for kind in KINDS {
@@ -95,21 +94,7 @@ async fn look(reach: &Reach) -> anyhow::Result<Seen> {
         Err(error) => return Err(error.into()),
     };
     let (nodes, pods) =
-        (items(&cluster, "/api/v1/nodes").await?, items(&cluster, "/api/v1/pods").await?);
+        (cluster.items("/api/v1/nodes").await?, cluster.items("/api/v1/pods").await?);
     let Place { server, context, kubeconfig } = cluster.place;
     Ok(Seen { server, context, kubeconfig, version, nodes, pods, others, own, process })
-}
-
-/// All objects of a kind, page by page.
-async fn items(cluster: &Reached, path: &str) -> Result<Vec<Value>, AskError> {
-    let mut all = Vec::new();
-    let mut next = String::new();
-    loop {
-        let page = cluster.get(&format!("{path}?limit=500{next}")).await?;
-        all.extend(page["items"].as_array().into_iter().flatten().cloned());
-        match page["metadata"]["continue"].as_str() {
-            Some(more) if !more.is_empty() => next = format!("&continue={more}"),
-            _ => return Ok(all),
-        }
-    }
 }

@@ -130,6 +130,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let nodes = cluster.nodes_ready(&clock, nodes).await?;
     progress.done(output, "nodes", &nodes);
     if demo {
+        let devices = cluster.publish_devices(&api, &mut tasks)?;
+        progress.done(output, "devices", &format!("{devices}; look with: gantry devices top"));
         let count = up::apply(&door, up::DEMO).await?;
         progress.done(output, "demo", &format!("{count} objects; look with: gantry status"));
     }

@@ -21,6 +21,7 @@ use gantry_sim::view::{Lease, Program};
 use serde_json::{Value, json};
 
 use super::reload::Board;
+use super::scaling::Part;
 use super::{SUBSYSTEMS, Shell, Start, Subsystem};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 use crate::devices::{self, Reader};
@@ -36,11 +37,14 @@ pub const ALL: &[Controller] = &[
     Controller { name: "device-results", usually: true },
     Controller { name: "device-classes", usually: true },
     Controller { name: "device-drivers", usually: true },
+    Controller { name: "scaling", usually: true },
 ];
 /// The controllers of the pretended nodes.
 pub const SIMULATION: &[Controller] = ALL.split_at(3).0;
 /// The controllers of pods that claim devices.
-pub const DEVICES: &[Controller] = ALL.split_at(3).1;
+pub const DEVICES: &[Controller] = ALL.split_at(3).1.split_at(6).0;
+/// The controller that buys nodes.
+pub const SCALING: &[Controller] = ALL.split_at(9).1;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
@@ -53,6 +57,8 @@ pub const NODE_LEASES: &str = "kube-node-lease";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
     controllers: Arc<OnceLock<Result<Handle, String>>>,
+    /// Scaling, if it runs.
+    scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
     pub(super) configuration: Board,
 }
@@ -82,6 +88,13 @@ impl Standing {
     pub(super) fn set_rate(&self, rate: Option<Rate>) {
         if let Some(Ok(handle)) = self.controllers.get() {
             handle.set_rate(rate);
+        }
+    }
+
+    /// Lets scaling have other limits from now on.
+    pub(super) fn set_limits(&self, settings: &Operator) {
+        if let Some(scaling) = self.scaling.get() {
+            scaling.set_limits(&settings.instascale);
         }
     }
 
@@ -134,11 +147,16 @@ fn held(handle: &Handle) -> Value {
 ///
 /// # Errors
 /// A client could not be made, or two parts were wired to the same thing.
-pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
+pub(super) fn start(
+    start: &Start,
+    shell: &mut Shell,
+    standing: &Standing,
+    scaling: Option<Part>,
+) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
     let idle = without_controllers(settings);
     let members = chosen(settings);
-    if members.is_empty() {
+    if members.is_empty() && scaling.is_none() {
         let why = match idle.is_empty() {
             true => "no controllers are switched on".to_owned(),
             false => format!("this build has no controllers for {}", idle.join(", ")),
@@ -173,9 +191,11 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         };
         seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
     }
+    seats.extend(scaling.iter().map(|part| part.seat(&client)));
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
-    let options = options(start, &mut jitter)?;
+    let mut options = options(start, &mut jitter)?;
+    scaling.iter().for_each(|part| part.settle(&mut options));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
@@ -188,6 +208,10 @@ pub(super) fn start(start: &Start, shell: &mut Shell, standing: &Standing) -> an
         let client =
             to_cluster(start.config.clone()).context("could not make a client for configs")?;
         configs.spawn(&mut shell.tasks, handle.clone(), client);
+    }
+    if let Some(part) = scaling {
+        part.follow(&handle, shell);
+        let _ = standing.scaling.set(part);
     }
     let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
@@ -369,7 +393,7 @@ mod tests {
                 "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
                  instascale: {enabled: true}",
                 vec![],
-                vec!["queue", "quota", "scaling"],
+                vec!["queue", "quota"],
             ),
         ];
         for (why, text, runs, idle) in table {

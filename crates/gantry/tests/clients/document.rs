@@ -61,3 +61,42 @@ async fn every_command_about_sharing_works() {
         assert!(out.contains(words), "{words}\n{out}\n{err}");
     }
 }
+
+#[tokio::test]
+async fn every_command_about_devices_works() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path().join("data");
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).data(&data);
+    let server = plan.start(&Clock::system()).await.unwrap();
+    let shell = Shell::new(server.kubeconfig());
+    fs::copy(server.kubeconfig(), data.join("kubeconfig")).unwrap();
+    symlink(&data, shell.home().join("gantry")).unwrap();
+    let Outcome { out, err, .. } = walk(&shell, "devices.md");
+    // What the page shows is what is printed.
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/devices.md");
+    let page = fs::read_to_string(page).unwrap();
+    let shown: Vec<String> = page
+        .split("```\n\n    ")
+        .skip(1)
+        .map(|block| {
+            let lines = format!("    {block}");
+            let lines =
+                lines.lines().take_while(|line| line.starts_with("    ") || line.is_empty());
+            let lines: Vec<&str> =
+                lines.map(|line| line.strip_prefix("    ").unwrap_or(line)).collect();
+            lines.join("\n").trim_end().to_owned()
+        })
+        .collect();
+    assert_eq!(shown.len(), 4, "{shown:?}");
+    for text in shown {
+        assert!(out.contains(&text), "{text}\n--- is not in ---\n{out}\n{err}");
+    }
+    for words in [
+        "pod/train created",
+        "gantry\n",
+        "devicepool.devmgmtproto.k8s.io/foozer-1000-small-00-pool-foozer",
+        "foozer-1000-small-00: satisfied all claims with score 100",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
+}

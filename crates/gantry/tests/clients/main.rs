@@ -7,6 +7,7 @@
 
 mod chart;
 mod containers;
+mod devices;
 mod document;
 mod go;
 mod helm;

@@ -10,6 +10,7 @@ mod broken_webhooks;
 mod commands;
 mod conformance;
 mod contention;
+mod devices;
 mod dual_pods;
 mod operator;
 mod quotas;

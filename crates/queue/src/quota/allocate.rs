@@ -100,15 +100,19 @@ impl Tree {
     ) -> bool {
         let at = &self.nodes[node];
         let is_root = node == ROOT;
-        // The second question spares the search where all of them together would not do.
-        if (at.hard && !is_root) || !at.fits_without(&holder.request, &at.own) {
+        if at.hard && !is_root {
+            return false;
+        }
+        let below = (push == Push::Lower).then_some(holder.priority);
+        let mut gone = vec![0; holder.request.len()];
+        at.count(below, &mut gone);
+        if !at.fits_without(&holder.request, &gone) {
             return false;
         }
         let may_move = |other: &Holder| {
-            (push == Push::Anyone || other.priority < holder.priority)
-                && (other.preemptable || !is_root)
+            below.is_none_or(|limit| other.priority < limit) && (other.preemptable || !is_root)
         };
-        let mut gone = vec![0; holder.request.len()];
+        gone.fill(0);
         let mut moving = Vec::new();
         let mut has_room = false;
         for (&arrival, other) in at.placed.iter().filter(|(_, other)| may_move(other)) {
@@ -148,8 +152,15 @@ impl Tree {
         }
         let mut way: Vec<usize> = self.path(holder.home).collect();
         way.reverse();
-        let way = way.into_iter().skip_while(|&node| node != last);
+        way.drain(..way.iter().take_while(|&&node| node != last).count());
         let mut gone = vec![0; holder.request.len()];
+        for &node in &way {
+            self.nodes[node].count(Some(holder.priority), &mut gone);
+        }
+        if !self.nodes[last].fits_without(&holder.request, &gone) {
+            return false;
+        }
+        gone.fill(0);
         let mut going = Vec::new();
         let mut has_room = false;
         'way: for node in way {
@@ -198,10 +209,11 @@ impl Tree {
         let mut from = 0;
         loop {
             let at = &self.nodes[node];
-            let waits =
-                |other: &Holder| self.is_within(other.home, node) && at.fits(&other.request);
-            let mut waiting = self.nodes[parent].placed.range(from..);
-            let Some((&arrival, _)) = waiting.find(|(_, other)| waits(other)) else { return };
+            let Some(waiting) = self.nodes[parent].branches.get(&node) else { return };
+            let fitting = waiting.iter().filter(|(request, _)| at.fits(request));
+            let first = fitting.filter_map(|(_, arrivals)| arrivals.range(from..).next()).min();
+            let Some(&arrival) = first else { return };
+            // Whoever came before did not fit, and there is only less room now.
             from = arrival + 1;
             if let Some(other) = self.displace(Seat { node: parent, arrival }, journal) {
                 self.charge(node, &other, journal);
@@ -220,21 +232,14 @@ impl Tree {
         }
     }
 
-    /// The lowest node on which a consumer fits without moving anyone; the node it names if there
-    /// is none.
-    pub(super) fn lowest_fit(&self, holder: &Holder) -> usize {
-        let fits = |node: usize| self.nodes[node].fits(&holder.request);
-        // Whatever is above the last node that is full, so long as no hard one is passed.
-        let full = self.path(holder.home).filter(|&node| !fits(node)).last();
-        let Some(full) = full else { return holder.home };
-        let passes_hard = self
-            .path(holder.home)
-            .take_while(|&node| node != full)
-            .chain([full])
-            .any(|node| self.nodes[node].hard);
-        match self.nodes[full].parent {
-            Some(above) if !passes_hard => above,
-            Some(_) | None => holder.home,
+    /// Places a consumer where it would be if it asked now, so long as nobody has to leave the tree
+    /// for it; else on the node it names, whether or not it fits.
+    pub(super) fn resume(&mut self, holder: &Arc<Holder>, journal: &mut Journal) {
+        let (start, mut victims) = (journal.len(), Vec::new());
+        let placed = self.climb(holder, &mut victims, journal);
+        if placed.is_err() || !victims.is_empty() {
+            self.take_back(journal, start);
+            self.force(holder.home, holder, journal);
         }
     }
 }

@@ -131,8 +131,9 @@ impl<'a> Draft<'a> {
                 hard: node.child.quotas.as_ref().is_some_and(|quotas| quotas.hard_limit),
                 quota: self.quota(node, &resources, problems),
                 allocated: vec![0; resources.len()].into(),
-                own: vec![0; resources.len()].into(),
                 placed: BTreeMap::new(),
+                ranks: BTreeMap::new(),
+                branches: BTreeMap::new(),
             })
             .collect();
         let by_name = nodes.iter().enumerate().map(|(index, node)| (Arc::clone(&node.name), index));

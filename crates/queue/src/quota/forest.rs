@@ -226,27 +226,25 @@ impl Forest {
     /// Where it names no node of a tree that is its default node, and where there is no such node it
     /// is the root. A consumer that holds quota already keeps what it has.
     pub fn force_place(&mut self, consumer: &Consumer) {
-        self.put(consumer, |_, holder| holder.home);
+        self.put(consumer, |tree, holder, journal| tree.force(holder.home, holder, journal));
     }
 
-    /// Charges a consumer that runs already, as the one that asked first would have been placed:
-    /// on the lowest node with room up to the root, else as [`Forest::force_place`] does.
+    /// Charges a consumer that runs already: where it would be placed if it asked now and nobody had
+    /// to go for it, else as [`Forest::force_place`] does.
     ///
     /// A forest made anew has forgotten who borrowed. With everyone forced on their own nodes,
-    /// nobody could take back what was lent; so callers give those who run in the order in which
-    /// they were dispatched.
+    /// nobody could take back what was lent. [`Forest::standing`] gives everyone in the right order.
     pub fn resume(&mut self, consumer: &Consumer) {
-        self.put(consumer, Tree::lowest_fit);
+        self.put(consumer, Tree::resume);
     }
 
-    fn put(&mut self, consumer: &Consumer, node: impl Fn(&Tree, &Holder) -> usize) {
+    fn put(&mut self, consumer: &Consumer, place: fn(&mut Tree, &Arc<Holder>, &mut Journal)) {
         if self.holds(&consumer.id) {
             return;
         }
         for tree in &mut self.trees {
             let holder = tree.take_in(consumer);
-            let node = node(tree, &holder);
-            tree.force(node, &holder, &mut Journal::default());
+            place(tree, &holder, &mut Journal::default());
         }
         self.enter(consumer);
         self.version += 1;

@@ -12,7 +12,7 @@ use super::subtree::Subtree;
 /// A consumer that holds quota already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Since when; who held it first is placed first.
+    /// Since when.
     pub since: Timestamp,
     /// Who, and what it holds.
     pub consumer: Consumer,
@@ -21,13 +21,19 @@ pub struct Standing {
 impl Forest {
     /// Makes a forest of all QuotaSubtrees, with everyone in it who holds quota, and says what in the
     /// objects does not count. The order in which either is given is of no matter.
+    ///
+    /// Those of higher priority are placed first, and of equal ones those who held quota first: on
+    /// a node it is the lower priority that is pushed up, and otherwise the newcomer that borrows.
     pub fn standing<S: Borrow<Subtree>>(
         subtrees: impl IntoIterator<Item = S>,
         holders: impl IntoIterator<Item = Standing>,
     ) -> (Self, Vec<Problem>) {
         let (mut forest, problems) = Self::new(subtrees);
         let mut holders: Vec<Standing> = holders.into_iter().collect();
-        holders.sort_by(|a, b| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)));
+        holders.sort_by(|a, b| {
+            let priority = b.consumer.priority.cmp(&a.consumer.priority);
+            priority.then_with(|| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)))
+        });
         for holder in &holders {
             forest.resume(&holder.consumer);
         }

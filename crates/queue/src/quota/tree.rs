@@ -1,6 +1,6 @@
 //! One tree: its nodes, who is placed where, and the few ways in which that changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gantry_reconcile::Key;
@@ -39,10 +39,25 @@ pub(super) struct Node {
     pub(super) quota: Box<[Option<i64>]>,
     /// What is charged to it: whoever is placed on it or below.
     pub(super) allocated: Box<[i128]>,
-    /// The part of that which is placed on this very node.
-    pub(super) own: Box<[i128]>,
     /// Who is placed on this very node, in order of arrival.
     pub(super) placed: BTreeMap<u64, Arc<Holder>>,
+    /// The same by priority, and how much they hold: whether it helps to ask them is known before
+    /// anyone is asked.
+    pub(super) ranks: BTreeMap<i32, Rank>,
+    /// The same by the child they belong below, or the node itself if they are at home here, and
+    /// then by what they ask for: where something is released, only those are asked whom it can
+    /// help, and of many that ask for the same only the first.
+    pub(super) branches: BTreeMap<usize, Waiting>,
+}
+
+/// Arrivals by what they ask for.
+pub(super) type Waiting = BTreeMap<Box<[i64]>, BTreeSet<u64>>;
+
+/// Those of one priority on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    pub(super) count: usize,
+    pub(super) holds: Box<[i128]>,
 }
 
 /// A consumer as one tree sees it. It never changes.
@@ -155,6 +170,13 @@ impl Node {
         (0..request.len()).all(|index| self.over(index, request[index], gone[index]).is_none())
     }
 
+    /// Counts in what those on this node hold whose priority is below the limit; all without one.
+    pub(super) fn count(&self, below: Option<i32>, sums: &mut [i128]) {
+        for (_, rank) in self.ranks.iter().take_while(|(at, _)| below.is_none_or(|it| **at < it)) {
+            sums.iter_mut().zip(&rank.holds).for_each(|(sum, more)| *sum += more);
+        }
+    }
+
     /// By how much a request exceeds the quota of one resource. What is not asked for is not
     /// compared: a node that an edit left short of gpus still hands out cpus.
     fn over(&self, index: usize, request: i64, gone: i128) -> Option<i128> {
@@ -214,18 +236,50 @@ impl Tree {
     }
 
     fn seat(&mut self, seat: Seat, holder: Arc<Holder>) {
+        let branch = self.branch(seat.node, holder.home);
         let node = &mut self.nodes[seat.node];
-        add(&mut node.own, &holder.request);
+        let nobody = || Rank { count: 0, holds: vec![0; holder.request.len()].into() };
+        let rank = node.ranks.entry(holder.priority).or_insert_with(nobody);
+        rank.count += 1;
+        add(&mut rank.holds, &holder.request);
+        let waiting = node.branches.entry(branch).or_default();
+        match waiting.get_mut(&holder.request) {
+            Some(arrivals) => _ = arrivals.insert(seat.arrival),
+            None => _ = waiting.insert(holder.request.clone(), [seat.arrival].into()),
+        }
         self.seats.insert(holder.id.clone(), seat);
         node.placed.insert(seat.arrival, holder);
     }
 
     fn unseat(&mut self, seat: Seat) -> Option<Arc<Holder>> {
+        let holder = self.nodes[seat.node].placed.remove(&seat.arrival)?;
+        let branch = self.branch(seat.node, holder.home);
         let node = &mut self.nodes[seat.node];
-        let holder = node.placed.remove(&seat.arrival)?;
-        subtract(&mut node.own, &holder.request);
+        if let Some(waiting) = node.branches.get_mut(&branch) {
+            if let Some(arrivals) = waiting.get_mut(&holder.request) {
+                arrivals.remove(&seat.arrival);
+                if arrivals.is_empty() {
+                    waiting.remove(&holder.request);
+                }
+            }
+            if waiting.is_empty() {
+                node.branches.remove(&branch);
+            }
+        }
+        if let Some(rank) = node.ranks.get_mut(&holder.priority) {
+            rank.count -= 1;
+            subtract(&mut rank.holds, &holder.request);
+            if rank.count == 0 {
+                node.ranks.remove(&holder.priority);
+            }
+        }
         self.seats.remove(&holder.id);
         Some(holder)
+    }
+
+    /// The child of a node that `home` is or is below; the node itself if it is at home there.
+    fn branch(&self, node: usize, home: usize) -> usize {
+        self.path(home).find(|&at| self.nodes[at].parent == Some(node)).unwrap_or(node)
     }
 }
 

@@ -16,6 +16,7 @@ use super::answer::{Reply, absent, done, failed, object, refusal};
 use super::call::CallError;
 use super::ocm::{Cluster, Found, Ocm};
 use crate::pool::{Polled, Pool};
+use crate::settings::PoolKind;
 
 /// The pools of one cluster.
 #[derive(Debug)]
@@ -44,6 +45,12 @@ impl Pools {
     #[must_use]
     pub fn new(ocm: Ocm, cluster: Cluster) -> Self {
         Self { ocm, cluster, revision: AtomicU64::new(1), seen: Mutex::default() }
+    }
+
+    /// Which pools the cluster has.
+    #[must_use]
+    pub fn kind(&self) -> PoolKind {
+        self.cluster.kind
     }
 
     /// Asks the service what there is.

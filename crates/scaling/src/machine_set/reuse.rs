@@ -13,7 +13,7 @@ use super::{instance_type, none_of, purchases};
 use crate::ledger::{Grant, Lot};
 use crate::marks::{Marks, RETURNED, is_returned, returned};
 use crate::reason::Reason;
-use crate::view::{DELETE_FIRST, Machine, MachineSet, Node};
+use crate::view::{DELETE_FIRST, Machine, MachineSet, Node, marked_nodes};
 
 /// Spreads nodes over the sets that have the type, one zone each as a rule: each goes to the set that
 /// gives the job the fewest so far.
@@ -100,7 +100,7 @@ pub(crate) fn bears(world: &World, job: &Key) -> bool {
     let machines = world.shelf::<Machine>().all();
     sets.iter().any(|set| set.metadata.labels.contains_key(&marks.bought))
         || machines.iter().any(|machine| machine.stays() && is_mine(machine, &marks))
-        || !world.shelf::<Node>().tagged(&Node::marked(&marks.mine)).is_empty()
+        || !marked_nodes(world, &marks.mine).is_empty()
 }
 
 /// The machines of a set that were bought and are nobody's yet. The oldest that are nobody's were there
@@ -307,7 +307,7 @@ impl<'a> Buyer<'a> {
             }
         }
         for mark in marks.iter().flatten() {
-            for node in self.world.shelf::<Node>().tagged(&Node::marked(&mark.mine)) {
+            for node in marked_nodes(self.world, &mark.mine) {
                 // The node of a machine that goes, goes too.
                 let goes = self.world.shelf::<Machine>().all().into_iter().any(|machine| {
                     let node_ref = machine.status.node_ref.as_ref();

@@ -63,7 +63,7 @@ fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
     let scenario = scenario(&controllers, crowd(), vec![removes("c"), check]);
     let end = shape(&calm(&scenario).server);
     assert_eq!((&end["nodes"], &end["granted"]), (&json!(1), &json!([])), "{end:#}");
-    proven(scenario.prove_faults(0..8, shape));
+    proven(scenario.prove_faults(0..4, shape));
     let few = vec![group("gpu", 3), job("a", "gpu", &[2]), job("b", "gpu", &[2])];
     proven(super::models::scenario(&controllers, few, vec![removes("b")]).prove_crashes(0, shape));
 }

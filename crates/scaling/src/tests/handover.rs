@@ -56,7 +56,7 @@ fn is_23_machines_are_handed_over_to_the_next_that_asks_for_the_same() {
     let whole = scenario(&controllers, objects(&["a", "b", "c"]), vec![]);
     let end = shape(&calm(&whole).server);
     assert_eq!((&end["machines"], &end["granted"]), (&json!(0), &json!([])), "{end:#}");
-    proven(whole.prove_faults(0..8, shape));
+    proven(whole.prove_faults(0..4, shape));
     let two = scenario(&controllers, objects(&["a", "b"]), vec![]);
     proven(two.prove_crashes(0, shape));
 

@@ -8,7 +8,7 @@ use crate::settings::Backend;
 use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, SET_LABEL};
 
 /// How many runs with faults of each kind: enough to have found every fault there was.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 4;
 
 const BOUGHT: &str = "/metadata/labels/instascale.codeflare.dev-a-n";
 

@@ -72,7 +72,7 @@ fn is_18_nothing_is_left_of_pools_whatever_happens() {
     let scenario = scenario(&controllers, objects, vec![removes("d")]);
     let end = shape(&calm(&scenario).server);
     assert_eq!((&end["pools"], &end["granted"]), (&json!(["worker"]), &json!([])), "{end:#}");
-    proven(scenario.prove_faults(0..8, shape));
+    proven(scenario.prove_faults(0..4, shape));
     let few = vec![polled(), foreign(), job("a", "g", &[2]), job("b", "g", &[2])];
     proven(super::models::scenario(&controllers, few, vec![removes("b")]).prove_crashes(0, shape));
 }
@@ -110,5 +110,5 @@ fn a_job_that_asks_for_more_gets_a_larger_pool() {
         json!(pools.iter().map(|it| it["replicas"].clone()).collect::<Vec<_>>())
     };
     assert_eq!(size(&calm(&scenario).server), json!([3]));
-    proven(scenario.prove_faults(0..8, size));
+    proven(scenario.prove_faults(0..4, size));
 }

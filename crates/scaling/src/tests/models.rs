@@ -15,6 +15,7 @@ use crate::marks::{Marks, RETURNED};
 use crate::pool::{Polled, Pool};
 use crate::settings::{Backend, Limits, Settings};
 use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, ORDERED_INSTANCE, SET_LABEL};
+use crate::view::{is_ready, marked_nodes};
 use crate::{Scaling, view};
 
 pub(super) const NAMESPACE: &str = "openshift-machine-api";
@@ -108,8 +109,8 @@ impl Controller for Queue {
         if job.metadata.is_going() {
             return plan;
         }
-        let nodes = world.shelf::<Node>().tagged(&Node::marked(&Marks::of(key).mine));
-        let there = nodes.iter().filter(|it| it.is_ready()).count();
+        let nodes = marked_nodes(world, &Marks::of(key).mine);
+        let there = nodes.iter().filter(|it| is_ready(it)).count();
         let wanted = Demand::of(&job).map_or(0, |it| it.total());
         let status = if job.status.state.is_empty() {
             json!({"state": "Pending", "conditions": [
@@ -306,7 +307,7 @@ impl Controller for Kubelet {
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let Some(node) = world.shelf::<Node>().get(key) else { return plan };
-        if !node.is_ready() && !node.metadata.is_going() {
+        if !is_ready(&node) && !node.metadata.is_going() {
             let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
             plan.write(status_of::<Node>(&node.metadata, &ready));
         }

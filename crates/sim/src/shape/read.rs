@@ -113,9 +113,10 @@ impl Reader {
     }
 
     fn shape(&mut self, path: &str, node: &Node) -> Shape {
-        const KNOWN: [&str; 11] = [
+        const KNOWN: [&str; 12] = [
             "name",
             "count",
+            "max",
             "cpu",
             "memory",
             "ephemeralStorage",
@@ -132,6 +133,7 @@ impl Reader {
             match key.name.as_str() {
                 "name" => shape.name = reader.name(&field, value),
                 "count" => shape.count = reader.whole(&field, value, 0..=MOST_NODES),
+                "max" => shape.max = Some(reader.whole(&field, value, 0..=MOST_NODES)),
                 "cpu" => shape.cpu = reader.amount(&field, value),
                 "memory" => shape.memory = reader.amount(&field, value),
                 "ephemeralStorage" => shape.ephemeral_storage = reader.amount(&field, value),

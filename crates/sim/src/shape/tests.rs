@@ -62,7 +62,7 @@ fn faults_name_line_field_value_and_remedy() {
         ),
         (
             "nodes:\n- name: a\n  gpus: 1",
-            "line 3: nodes[0].gpus: there is no such field; use one of name, count, cpu, memory, ephemeralStorage, pods, accelerators, kernelVersion, zone, labels, taints",
+            "line 3: nodes[0].gpus: there is no such field; use one of name, count, max, cpu, memory, ephemeralStorage, pods, accelerators, kernelVersion, zone, labels, taints",
         ),
         (
             "nodes:\n- name: a\n  taints:\n  - {key: k, effect: Never}",

@@ -170,19 +170,25 @@ fn facts_of_model(model: &Model) -> Vec<(String, String, Vec<ConsumerId>, Vec<i1
 fn check_sums(forest: &Forest) -> Result<(), TestCaseError> {
     for tree in forest.trees() {
         for (index, node) in tree.nodes.iter().enumerate() {
-            let mut sums = node.own.to_vec();
+            let mut sums = vec![0; tree.resources.len()];
+            node.count(None, &mut sums);
+            let own = sums.clone();
             for child in tree.nodes.iter().filter(|child| child.parent == Some(index)) {
                 sums.iter_mut().zip(&child.allocated).for_each(|(sum, more)| *sum += more);
             }
             prop_assert_eq!(&sums[..], &node.allocated[..], "{} {}", tree.name(), node.name);
-            let mut own = vec![0; sums.len()];
+            let mut placed = vec![0; sums.len()];
+            let waiting = node.branches.values().flat_map(|waiting| waiting.values().flatten());
+            let mut waiting: Vec<u64> = waiting.copied().collect();
+            waiting.sort_unstable();
+            prop_assert_eq!(waiting, node.placed.keys().copied().collect::<Vec<_>>());
             for (arrival, holder) in &node.placed {
-                tree::add(&mut own, &holder.request);
+                tree::add(&mut placed, &holder.request);
                 let seat = tree::Seat { node: index, arrival: *arrival };
                 prop_assert_eq!(tree.seats[&holder.id], seat);
                 prop_assert!(tree.is_within(holder.home, index), "on the way to the root");
             }
-            prop_assert_eq!(&own[..], &node.own[..]);
+            prop_assert_eq!(placed, own);
         }
         let everyone: Vec<&ConsumerId> = forest.consumers().map(|who| &who.id).collect();
         prop_assert_eq!(tree.seats.keys().collect::<Vec<_>>(), everyone);

@@ -197,17 +197,12 @@ impl Plain {
         }
     }
 
-    fn lowest(&self, who: &Consumer) -> usize {
-        let path = self.path(self.home(who));
-        for (index, &node) in path.iter().enumerate() {
-            if path[index..].iter().all(|&above| self.fits(above, who)) {
-                return node;
-            }
-            if self.nodes[node].hard {
-                break;
-            }
+    /// Where it would be if it asked now, if nobody had to go for it; else where it is at home.
+    fn resume(&mut self, who: &Consumer) {
+        match self.walk(who) {
+            Ok((tree, out)) if out.is_empty() => *self = tree,
+            Ok(_) | Err(_) => self.put(who, self.home(who)),
         }
-        path[0]
     }
 }
 
@@ -279,8 +274,10 @@ impl Model {
             return;
         }
         for tree in self.trees.values_mut() {
-            let node = if resumed { tree.lowest(who) } else { tree.home(who) };
-            tree.put(who, node);
+            match resumed {
+                true => tree.resume(who),
+                false => tree.put(who, tree.home(who)),
+            }
         }
         self.everyone.push(who.clone());
     }

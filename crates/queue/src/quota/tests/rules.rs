@@ -154,6 +154,18 @@ fn qu_7_all_trees_or_none() {
     assert_eq!(forest, before);
 }
 
+/// The first tree has room for everyone and learns only later who had to go.
+#[test]
+fn qu_7_victims_leave_trees_that_have_agreed() {
+    let room = "root: cpu=9\n own < root: cpu=9\n default < root: cpu=0";
+    let mut forest = forest(&[("a", room), ("b", "root: cpu=1")]);
+    forest.try_allocate(&consumer("x", "b=root", "cpu=1", 0)).unwrap();
+    let asks = consumer("w", "a=own b=root", "cpu=1", 1);
+    assert_eq!(outcome(&mut forest, &asks), "own root, without x");
+    assert_eq!(picture(&forest, "a"), "own: w");
+    assert_eq!(forest.usage()["a"]["root"].allocated["cpu"], 1000);
+}
+
 /// The tree that comes first by name has no room until the victim of the other is gone. The original
 /// found this out only if chance had it ask the other tree first.
 #[test]
@@ -246,9 +258,51 @@ fn qu_9_resume_keeps_borrowers_where_they_can_be_moved() {
     }
     assert_eq!(picture(&anew, "t"), picture(&lived, "t"));
     assert_eq!(outcome(&mut anew, &consumer("w", "t=gold", "cpu=2", 0)), "gold, without b");
-    // Where there is no room at all it is charged as if forced.
+    assert!(anew.release(&id("w")) && anew.release(&id("a")));
+    // There is room above its hard node, but no way there: it is charged as if forced.
     anew.resume(&running[2]);
-    assert_eq!(picture(&anew, "t"), "bronze: c, gold: w, silver: a");
+    assert_eq!(picture(&anew, "t"), "bronze: c");
+}
+
+/// Made anew, a forest lets go of the same ones as the one that lived: owners are not taken for
+/// borrowers because they came later, nor those of high priority.
+#[test]
+fn qu_9_standing_tells_owners_from_borrowers() {
+    let lines = "root: cpu=6
+        left < root: cpu=2
+        gold < left: cpu=2
+        iron < left: cpu=2
+        right < root: cpu=4";
+    type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
+    let table: [(&str, There<'_>, &str); 3] = [
+        // why                  who, leaf, cpus, priority                              picture
+        ("who came first stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 0)], "gold: a, root: b"),
+        ("high priority stays", &[("a", "gold", 2, 0), ("b", "gold", 2, 5)], "gold: b, root: a"),
+        (
+            "owners push borrowers up",
+            &[("a", "gold", 1, 0), ("b", "gold", 2, 0), ("c", "iron", 1, 0)],
+            "gold: a, iron: c, root: b",
+        ),
+    ];
+    for (why, there, expected) in table {
+        let mut lived = forest(&[("t", lines)]);
+        let mut standing = Vec::new();
+        for (second, (name, leaf, cpu, priority)) in (0..).zip(there) {
+            let asks = consumer(name, &format!("t={leaf}"), &format!("cpu={cpu}"), *priority);
+            lived.try_allocate(&asks).unwrap();
+            let since = jiff::Timestamp::from_second(second).unwrap();
+            standing.push(Standing { since, consumer: asks });
+        }
+        for _ in 0..2 {
+            let (anew, _) = Forest::standing(subtrees("t", lines), standing.clone());
+            assert_eq!(
+                (picture(&lived, "t").as_str(), picture(&anew, "t").as_str()),
+                (expected, expected),
+                "{why}"
+            );
+            standing.reverse();
+        }
+    }
 }
 
 #[test]

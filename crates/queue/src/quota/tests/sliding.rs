@@ -65,10 +65,11 @@ fn qu_5_who_gives_way() {
     let two = "root: cpu=4\n own < root: cpu=2\n idle < root: cpu=2\n default < root: cpu=0";
     let hard = "root: cpu=4\n own < root: cpu=2 hard\n idle < root: cpu=2\n";
     let deep = "root: cpu=4\n mid < root: cpu=2 hard\n own < mid: cpu=1\n idle < root: cpu=4";
+    let tall = "root: cpu=9\n top < root: cpu=1\n mid < top: cpu=2 hard\n own < mid: cpu=2";
     // Name, leaf, cpus and priority.
     type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
     type Row<'a> = (&'a str, &'a str, There<'a>, (&'a str, i32, i32), &'a str);
-    let table: [Row<'_>; 14] = [
+    let table: [Row<'_>; 15] = [
         // why              tree  there: name, leaf, cpu, priority          asks       outcome
         ("room on the leaf", two, &[], ("own", 2, 0), "own"),
         ("borrowing", two, &[("x", "own", 2, 0)], ("own", 2, 0), "root"),
@@ -130,6 +131,13 @@ fn qu_5_who_gives_way() {
             &[("x", "idle", 4, 0)],
             ("own", 1, 0),
             "node \"root\" of quota tree t lacks 1 of cpu",
+        ),
+        (
+            "nor where there is room behind it",
+            tall,
+            &[],
+            ("own", 2, 0),
+            "node \"top\" of quota tree t lacks 1 of cpu",
         ),
         (
             "a borrower on the root is no obstacle to a hard node",

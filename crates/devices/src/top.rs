@@ -1,0 +1,170 @@
+//! How many devices there are, are used and are free, by node and class.
+
+use std::collections::BTreeSet;
+
+use gantry_api::devices::{Ask, ClaimSpec, Term};
+use serde::Serialize;
+
+use crate::constraint::Constraints;
+use crate::lower::{Catalog, ClaimError, Snapshot, Wanted};
+use crate::problem::{Pool, Request, Signature, Stock, Verdict};
+use crate::report;
+use crate::schedule::Objects;
+
+/// The devices of a class on a node. A device may be of several classes, and is counted in each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The node.
+    pub node: String,
+    /// The class; none for devices that are of no class.
+    pub class: Option<String>,
+    /// The driver of devices that are of no class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// How many devices there are.
+    pub devices: u64,
+    /// How many somebody holds.
+    pub used: u64,
+    /// How many a claim could have for itself now. Those that are neither used nor free are tainted,
+    /// of an invalid pool, or without what they need of their pool.
+    pub free: u64,
+}
+
+/// Counts devices by node and class, in the order of their names. Classes for administrators, whose
+/// holds leave no trace, are left out.
+///
+/// # Errors
+/// A class contradicts itself.
+pub fn top(objects: &Objects) -> Result<Vec<Row>, ClaimError> {
+    let catalog = Catalog::new(objects.source, &objects.drivers, &objects.classes);
+    let constraints = Constraints::default();
+    let mut snapshot = objects.snapshot(&catalog);
+    let mut classes: Vec<&str> = objects
+        .classes
+        .iter()
+        .filter(|class| !class.spec.admin_access)
+        .filter_map(|class| class.metadata.name.as_deref())
+        .collect();
+    classes.sort_unstable();
+    let mut drivers: Vec<&str> =
+        objects.pools.iter().map(|pool| pool.spec.driver.as_str()).collect();
+    drivers.sort_unstable();
+    drivers.dedup();
+    let mut ask = |ask: Ask| {
+        let term = Term { name: "main".to_owned(), ask, ..Term::default() };
+        let spec = ClaimSpec { claims: vec![term], ..ClaimSpec::default() };
+        let lowered = snapshot.request(&catalog, &constraints, &[("top", Wanted::Claim(&spec))]);
+        lowered.map(|lowered| lowered.request)
+    };
+    let mut by_class = Vec::new();
+    for class in classes {
+        let device_class = Some(class.to_owned());
+        by_class.push((class, ask(Ask { device_class, ..Ask::default() })?));
+    }
+    let mut by_driver = Vec::new();
+    for driver in drivers {
+        by_driver.push((driver, ask(Ask { driver: Some(driver.to_owned()), ..Ask::default() })?));
+    }
+    let mut nodes: Vec<usize> = (0..snapshot.inventory.nodes().len()).collect();
+    nodes.sort_by_key(|at| &snapshot.inventory.nodes()[*at].name);
+    let mut rows = Vec::new();
+    for at in nodes {
+        let count = Count { snapshot: &snapshot, node: at };
+        for (class, request) in &by_class {
+            rows.extend(
+                count
+                    .row(request, |_| true)
+                    .map(|row| Row { class: Some((*class).to_owned()), ..row }),
+            );
+        }
+        let classless = |signature: Signature| {
+            by_class.iter().all(|(_, request)| *request.verdict(0, signature) != Verdict::Met)
+        };
+        for (driver, request) in &by_driver {
+            rows.extend(
+                count
+                    .row(request, classless)
+                    .map(|row| Row { driver: Some((*driver).to_owned()), ..row }),
+            );
+        }
+    }
+    Ok(rows)
+}
+
+struct Count<'a> {
+    snapshot: &'a Snapshot,
+    node: usize,
+}
+
+impl Count<'_> {
+    /// What a request finds on the node among some devices; nothing if there is none.
+    fn row(&self, request: &Request, counts: impl Fn(Signature) -> bool) -> Option<Row> {
+        let inventory = &self.snapshot.inventory;
+        let node = &inventory.nodes()[self.node];
+        let counts =
+            |signature| counts(signature) && *request.verdict(0, signature) == Verdict::Met;
+        let mut row = Row {
+            node: node.name.clone(),
+            class: None,
+            driver: None,
+            devices: 0,
+            used: 0,
+            free: 0,
+        };
+        let found = report::terms(inventory, node, request);
+        for report in found.iter().flat_map(|term| &term.alternatives).flat_map(|way| &way.pools) {
+            let Some(Pool { stock, .. }) = inventory.pools().get(report.pool) else { continue };
+            match stock {
+                Stock::Counted(counted) if counts(counted.signature) => {
+                    row.devices += u64::from(counted.count);
+                    row.used += u64::from(counted.held.min(counted.count));
+                    row.free += report.candidates;
+                }
+                Stock::Counted(_) => {}
+                Stock::Listed(devices) => {
+                    let refused: BTreeSet<usize> =
+                        report.devices.iter().map(|refused| refused.device).collect();
+                    for (at, device) in devices.iter().enumerate() {
+                        if counts(device.signature) {
+                            row.devices += 1;
+                            row.used += u64::from(device.holds > 0);
+                            row.free += u64::from(!refused.contains(&at));
+                        }
+                    }
+                }
+            }
+        }
+        (row.devices > 0).then_some(row)
+    }
+}
+
+/// The rows as a table.
+#[must_use]
+pub fn table(rows: &[Row]) -> String {
+    let head = ["NODE", "CLASS", "DEVICES", "USED", "FREE"].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let class = match (&row.class, &row.driver) {
+            (Some(class), _) => class.clone(),
+            (None, Some(driver)) => format!("(no class; driver {driver})"),
+            (None, None) => String::new(),
+        };
+        let numbers = [row.devices, row.used, row.free].map(|number| number.to_string());
+        let [devices, used, free] = numbers;
+        [row.node.clone(), class, devices, used, free]
+    });
+    let lines: Vec<[String; 5]> = std::iter::once(head).chain(cells).collect();
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let padded: Vec<String> =
+            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += padded.join("   ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

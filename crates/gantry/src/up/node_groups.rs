@@ -1,0 +1,74 @@
+//! Groups of pretended nodes: what a cluster on one machine may have more of when jobs need it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gantry_controller::{Actor, Filter, Meters, Options, Seat, Shell, ShellError};
+use gantry_process::clock::Clock;
+use gantry_reconcile::{Key, View as _};
+use gantry_scaling::group::GROUP;
+use gantry_scaling::view::ConfigMap;
+use gantry_scaling::{Backend, Limits, Scaling, Settings};
+use gantry_sim::shape::Shape;
+use serde_json::{Value, json};
+
+use super::Door;
+
+/// Where groups are, and the ledger.
+const NAMESPACE: &str = "kube-system";
+
+/// How long a pretended node may take to be ready.
+const PROVISION: Duration = Duration::from_secs(20 * 60);
+
+/// The group that a shape declares, and where it is; nothing if it may not grow.
+pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
+    let most = shape.max?;
+    let mut node = shape.node(0);
+    if let Some(metadata) = node["metadata"].as_object_mut() {
+        metadata.shift_remove("name");
+    }
+    let name = &shape.name;
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {GROUP: "true"}},
+        "data": {"max": most.to_string(), "node": node.to_string()},
+    });
+    Some((format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"), object))
+}
+
+/// What adds nodes to groups. It has caches of its own, because it sees ConfigMaps as a whole and only
+/// those of one namespace, and others see all of them in part.
+///
+/// # Errors
+/// A mistake in the wiring.
+pub(super) fn shell(door: &Door, clock: Clock, meters: Meters) -> Result<Shell, ShellError> {
+    let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
+    let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
+    let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
+    let actor = Actor {
+        client: door.client(),
+        manager: "gantry-scaling".to_owned(),
+        component: "gantry-scaling".to_owned(),
+        host: String::new(),
+    };
+    let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
+    let options = Options { filters: [(ConfigMap::RESOURCE, filter)].into(), ..Options::default() };
+    let seats = vec![Seat::new(Arc::new(scaling), Arc::new(actor))];
+    Shell::new(clock, fastrand::Rng::new(), door.client(), seats, options, meters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_that_may_grow_is_a_group() {
+        assert_eq!(group(&Shape::new("gpu")), None);
+        let (path, object) = group(&Shape { max: Some(4), ..Shape::new("gpu") }).unwrap();
+        assert_eq!(path, "/api/v1/namespaces/kube-system/configmaps/gpu");
+        let read: ConfigMap = serde_json::from_value(object).unwrap();
+        let group = gantry_scaling::group::Group::read(&read).unwrap();
+        assert_eq!((group.instance.as_str(), group.most), ("gpu", 4));
+    }
+}

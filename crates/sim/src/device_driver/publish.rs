@@ -1,0 +1,197 @@
+//! Keeps published what is to be published, and takes back what no longer is.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use gantry_api::devices::{PoolSpec, TaintEffect};
+use gantry_reconcile::{
+    Change, Controller, Fence, Held, Key, Kind, Meta, Part, Plan, Reference, Resource, View, World,
+    Write,
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::LABEL;
+use super::view::{DeviceDriver, DevicePool, Publication};
+
+/// Publishes under a name of its own, so that several drivers leave each other's objects alone.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    /// The value of [`LABEL`] on what it publishes.
+    pub name: String,
+}
+
+impl Controller for Publisher {
+    fn name(&self) -> &'static str {
+        "device-publisher"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Publication>(), Kind::of::<DevicePool>(), Kind::of::<DeviceDriver>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        match change.resource == Publication::RESOURCE {
+            true => vec![change.key.clone()],
+            false => vec![Publication::key(&change.resource, change.key.name())],
+        }
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        let wanted = world.shelf::<Publication>().get(key);
+        let mut plan = Plan::default();
+        let Some((plural, name)) = key.name().split_once('/') else { return plan };
+        let object = Key::cluster(name);
+        if plural == DevicePool::RESOURCE.plural {
+            let pool = world.shelf::<DevicePool>().get(&object);
+            self.pool(&object, wanted.as_deref(), pool, now, &mut plan);
+        } else if plural == DeviceDriver::RESOURCE.plural {
+            let driver = world.shelf::<DeviceDriver>().get(&object);
+            self.driver(&object, wanted.as_deref(), driver.as_deref(), &mut plan);
+        }
+        plan
+    }
+}
+
+impl Publisher {
+    fn driver(
+        &self,
+        key: &Key,
+        wanted: Option<&Publication>,
+        found: Option<&DeviceDriver>,
+        plan: &mut Plan,
+    ) {
+        match (wanted, found) {
+            (Some(wanted), found) => {
+                let types = &wanted.object["deviceTypes"];
+                let same = found.is_some_and(|it| {
+                    json!(it.device_types) == *types && self.is_own(&it.metadata)
+                });
+                let fields = json!({"deviceTypes": types});
+                let meta = found.map(|it| &it.metadata);
+                self.publish(&DeviceDriver::RESOURCE, key, meta, (same, fields), plan);
+            }
+            (None, Some(found)) if self.is_own(&found.metadata) => {
+                withdraw(&DeviceDriver::RESOURCE, &found.metadata, plan);
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn pool(
+        &self,
+        key: &Key,
+        wanted: Option<&Publication>,
+        found: Option<Arc<DevicePool>>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) {
+        match (wanted, found) {
+            (Some(wanted), found) => {
+                let spec = &wanted.object["spec"];
+                let same = found
+                    .as_ref()
+                    .is_some_and(|it| is_same(&it.spec, spec) && self.is_own(&it.metadata));
+                let meta = found.as_ref().map(|it| &it.metadata);
+                self.publish(&DevicePool::RESOURCE, key, meta, (same, json!({"spec": spec})), plan);
+                let usable = usable(spec);
+                if let Some(found) = found.filter(|it| !it.metadata.is_going())
+                    && same
+                    && found.status.available_devices != Some(usable)
+                {
+                    plan.write(Write::Apply {
+                        resource: DevicePool::RESOURCE,
+                        key: key.clone(),
+                        part: Part::Status,
+                        fence: Some(same_object(&found.metadata)),
+                        body: json!({"status": {"availableDevices": usable}}),
+                    });
+                }
+            }
+            (None, Some(found)) if self.is_own(&found.metadata) => {
+                if found.status.allocations.is_empty() {
+                    withdraw(&DevicePool::RESOURCE, &found.metadata, plan);
+                } else {
+                    let held = Held {
+                        about: Reference::to(&DevicePool::RESOURCE, &found.metadata),
+                        reason: Cow::Borrowed("InUse"),
+                        message: "it is not to be published any more, and is kept while its \
+                                  devices are held"
+                            .to_owned(),
+                        until: None,
+                    };
+                    plan.hold(held, now);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Makes an object be as it should be, unless it is or goes just now.
+    fn publish(
+        &self,
+        resource: &Resource,
+        key: &Key,
+        found: Option<&Meta>,
+        (same, fields): (bool, Value),
+        plan: &mut Plan,
+    ) {
+        if same || found.is_some_and(Meta::is_going) {
+            return;
+        }
+        let mut body = fields;
+        body["metadata"] = json!({"name": key.name(), "labels": {LABEL: self.name}});
+        plan.write(Write::Apply {
+            resource: resource.clone(),
+            key: key.clone(),
+            part: Part::Main,
+            fence: found.map(same_object),
+            body,
+        });
+    }
+
+    fn is_own(&self, meta: &Meta) -> bool {
+        meta.labels.get(LABEL) == Some(&self.name)
+    }
+}
+
+/// That it is still the object that was looked at. What others have changed of it since does not
+/// matter to fields that are the driver's.
+fn same_object(meta: &Meta) -> Fence {
+    Fence { uid: meta.uid.clone(), revision: None }
+}
+
+fn withdraw(resource: &Resource, meta: &Meta, plan: &mut Plan) {
+    if !meta.is_going() {
+        plan.write(Write::Delete {
+            resource: resource.clone(),
+            key: meta.key(),
+            fence: meta.fence(),
+            grace: None,
+            propagation: None,
+        });
+    }
+}
+
+/// Whether two specs say the same, however amounts are written.
+fn is_same(found: &Value, wanted: &Value) -> bool {
+    let read = |spec: &Value| serde_json::from_value::<PoolSpec>(spec.clone()).ok();
+    found == wanted || read(found).is_some_and(|found| Some(found) == read(wanted))
+}
+
+/// How many devices of a pool can be used: those without a taint that keeps claims away.
+fn usable(spec: &Value) -> u64 {
+    let Ok(spec) = serde_json::from_value::<PoolSpec>(spec.clone()) else { return 0 };
+    match spec.devices.is_empty() {
+        true => u64::from(spec.device_count.unwrap_or(0)),
+        false => {
+            let fit = spec.devices.iter().filter(|device| {
+                device.taints.iter().all(|taint| match taint.effect {
+                    TaintEffect::NoSchedule | TaintEffect::NoExecute => false,
+                    TaintEffect::None => true,
+                })
+            });
+            fit.count() as u64
+        }
+    }
+}

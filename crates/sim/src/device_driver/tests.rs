@@ -1,0 +1,219 @@
+use std::time::Duration;
+
+use gantry_api::decode::{self, Options};
+use gantry_reconcile::harness::{Scenario, Server};
+use gantry_reconcile::{Controller, Key, Plan, Resource, View as _, World, Write};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::*;
+
+const POOLS: &str = "
+apiVersion: devmgmtproto.k8s.io/v1alpha1
+kind: DevicePool
+metadata: {name: a}
+spec: {nodeName: node-1, driver: gpu.example.com, deviceType: gpu, devices: [{name: g0}, {name: g1, taints: [{key: hot, effect: NoSchedule}]}]}
+---
+apiVersion: devmgmtproto.k8s.io/v1alpha1
+kind: DevicePool
+metadata: {name: b}
+spec: {nodeName: node-1, driver: nic.example.com, deviceCount: 2}
+";
+
+fn read(text: &str, driver: Option<&str>) -> Result<Told, ToldError> {
+    let documents = decode::documents(text, Options::default()).unwrap();
+    told(documents.into_iter().map(|it| (it.subject, it.content)), driver)
+}
+
+#[test]
+fn a_file_tells_one_driver_what_to_publish() {
+    let gpu = read(POOLS, Some("gpu.example.com")).unwrap();
+    let names: Vec<_> = gpu.publications.iter().map(|it| it.metadata.name.as_str()).collect();
+    assert_eq!(names, ["devicedrivers/gpu.example.com", "devicepools/a"]);
+    assert_eq!(gpu.publications[0].object["deviceTypes"], json!(["gpu"]), "of its pools");
+    let nic = read(POOLS, Some("nic.example.com")).unwrap();
+    assert_eq!((nic.publications.len(), nic.notes.len()), (1, 1), "it has no type");
+    let driver = "{apiVersion: devmgmtproto.k8s.io/v1alpha1, kind: DeviceDriver, metadata: {name: nic.example.com}, deviceTypes: [nic, vlan]}";
+    let registered = read(&format!("{POOLS}---\n{driver}"), Some("nic.example.com")).unwrap();
+    assert_eq!(registered.publications[0].object["deviceTypes"], json!(["nic", "vlan"]));
+    let table = [
+        (POOLS, None, "say which one this is: gpu.example.com, nic.example.com"),
+        (POOLS, Some("x"), "no DevicePool of driver \"x\""),
+        (driver, None, "there is no DevicePool"),
+        ("{apiVersion: v1, kind: Pod, metadata: {name: p}}", None, "Pod p is nothing that"),
+    ];
+    for (text, driver, expected) in table {
+        let error = read(text, driver).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+fn publisher() -> Publisher {
+    Publisher { name: "sample".to_owned() }
+}
+
+fn reporter() -> Reporter {
+    Reporter { driver: "gpu.example.com".to_owned() }
+}
+
+/// A world with these objects in it.
+fn world(objects: &[(Resource, Value)]) -> World {
+    let kinds = publisher().kinds().into_iter().chain(reporter().kinds());
+    let world = World::new(kinds);
+    for (resource, object) in objects {
+        let text = object.to_string();
+        let seen = world.find(resource).unwrap().saw(&text);
+        assert!(seen.is_ok(), "{text}");
+    }
+    world
+}
+
+fn pool(name: &str, labels: &Value, status: &Value) -> (Resource, Value) {
+    let spec = json!({"driver": "gpu.example.com", "nodeName": "node-1", "deviceType": "gpu",
+        "devices": [{"name": "g0"}, {"name": "g1", "taints": [{"key": "hot", "effect": "NoSchedule"}]}]});
+    let metadata =
+        json!({"name": name, "uid": format!("u-{name}"), "resourceVersion": "7", "labels": labels});
+    (DevicePool::RESOURCE, json!({"metadata": metadata, "spec": spec, "status": status}))
+}
+
+fn wanted(name: &str) -> (Resource, Value) {
+    let told = read(POOLS, Some("gpu.example.com")).unwrap();
+    let fact = told.publications.into_iter().find(|it| it.metadata.name == name).unwrap();
+    let metadata = json!({"name": name, "uid": "f", "resourceVersion": "1"});
+    (Publication::RESOURCE, json!({"metadata": metadata, "object": fact.object}))
+}
+
+fn plan(objects: &[(Resource, Value)]) -> Plan {
+    publisher().plan(&world(objects), &Key::cluster("devicepools/a"), Timestamp::UNIX_EPOCH)
+}
+
+/// What is written, as verbs and bodies.
+fn written(plan: &Plan) -> Vec<(String, Value)> {
+    let told = plan.steps.iter().map(|step| match &step.write {
+        Write::Apply { part, body, .. } => (format!("apply {part:?}"), body.clone()),
+        Write::Delete { .. } => ("delete".to_owned(), Value::Null),
+        other => panic!("{other:?}"),
+    });
+    told.collect()
+}
+
+#[test]
+fn pools_are_kept_as_they_are_published() {
+    let own = json!({LABEL: "sample"});
+    let theirs = json!({LABEL: "another"});
+    let ready = json!({"availableDevices": 1});
+    let held = json!({"availableDevices": 1, "allocations": [{"deviceName": "g0"}]});
+    let is_published = |plan: &Plan| {
+        let steps = written(plan);
+        steps.len() == 1 && steps[0].0 == "apply Main" && steps[0].1["metadata"]["labels"] == own
+    };
+    assert!(is_published(&plan(&[wanted("devicepools/a")])), "it is missing");
+    let labelled = plan(&[wanted("devicepools/a"), pool("a", &json!({}), &ready)]);
+    assert!(is_published(&labelled), "it is nobody's");
+    let mut changed = pool("a", &own, &ready);
+    changed.1["spec"]["devices"][0]["name"] = "other".into();
+    assert!(is_published(&plan(&[wanted("devicepools/a"), changed])), "somebody changed it");
+    assert!(
+        plan(&[wanted("devicepools/a"), pool("a", &own, &ready)]).is_quiet(),
+        "as it should be"
+    );
+    let counted = plan(&[wanted("devicepools/a"), pool("a", &own, &json!({}))]);
+    let expected = ("apply Status".to_owned(), json!({"status": {"availableDevices": 1}}));
+    assert_eq!(written(&counted), [expected], "a tainted device cannot be used");
+    let gone = plan(&[pool("a", &own, &ready)]);
+    assert_eq!(written(&gone), [("delete".to_owned(), Value::Null)], "taken back");
+    assert!(plan(&[pool("a", &theirs, &ready)]).is_quiet(), "another driver's");
+    let used = plan(&[pool("a", &own, &held)]);
+    assert!(used.is_quiet() && used.held[0].reason == "InUse", "{used:?}");
+}
+
+fn claim(status: &Value) -> (Resource, Value) {
+    let metadata = json!({"name": "c", "namespace": "ns", "uid": "c", "resourceVersion": "3"});
+    (DeviceClaim::RESOURCE, json!({"metadata": metadata, "status": status}))
+}
+
+fn statuses(status: &Value) -> Option<Value> {
+    let foreign = {
+        let (resource, mut object) = pool("theirs", &json!({}), &json!({}));
+        object["spec"]["driver"] = "nic.example.com".into();
+        (resource, object)
+    };
+    let objects = [pool("a", &json!({}), &json!({})), foreign, claim(status)];
+    let plan = reporter().plan(&world(&objects), &Key::new("ns", "c"), Timestamp::UNIX_EPOCH);
+    let mut steps = written(&plan);
+    assert!(steps.len() <= 1);
+    steps.pop().map(|(verb, body)| {
+        assert_eq!(verb, "apply Status");
+        body["status"]["deviceStatuses"].clone()
+    })
+}
+
+#[test]
+fn only_devices_of_the_driver_are_reported() {
+    let allocations = json!([
+        {"devicePoolName": "a", "deviceName": "g0", "allocations": [{"name": "memory", "allocation": "1Gi"}]},
+        {"devicePoolName": "theirs", "deviceName": "v0"},
+        {"devicePoolName": "gone", "deviceName": "x"},
+        {"devicePoolName": "a", "deviceCount": 2},
+    ]);
+    let told = statuses(&json!({"allocations": allocations})).unwrap();
+    let names: Vec<_> = told.as_array().unwrap().iter().map(|it| &it["deviceName"]).collect();
+    assert_eq!(names, ["g0"]);
+    assert_eq!(told[0]["allocations"][0]["allocation"], "1Gi");
+    assert_eq!(told[0]["conditions"][0]["lastTransitionTime"], "1970-01-01T00:00:00Z");
+    let mut all = told.as_array().unwrap().clone();
+    all.push(json!({"devicePoolName": "theirs", "deviceName": "v0"}));
+    let settled = json!({"allocations": allocations, "deviceStatuses": all});
+    assert_eq!(statuses(&settled), None, "said once");
+    let released = json!({"deviceStatuses": all});
+    assert_eq!(statuses(&released), Some(json!([])), "only its own are taken back");
+}
+
+#[test]
+fn it_converges_whatever_goes_wrong() {
+    let (publisher, reporter) = (publisher(), reporter());
+    let controllers: [&dyn Controller; 2] = [&publisher, &reporter];
+    let stray = pool("stray", &json!({LABEL: "sample"}), &json!({}));
+    let scenario = Scenario {
+        controllers: &controllers,
+        defaults: |_, _| {},
+        objects: vec![
+            wanted("devicepools/a"),
+            wanted("devicedrivers/gpu.example.com"),
+            stray,
+            claim(&json!({})),
+        ],
+        script: vec![
+            Box::new(|server: &mut Server| {
+                server.edit(&DeviceClaim::RESOURCE, &Key::new("ns", "c"), |claim| {
+                    let given = json!([{"devicePoolName": "a", "deviceName": "g0"}]);
+                    claim["status"]["allocations"] = given;
+                });
+            }),
+            Box::new(|server: &mut Server| {
+                server.edit(&DevicePool::RESOURCE, &Key::cluster("a"), |pool| {
+                    pool["spec"]["devices"] = json!([]);
+                });
+            }),
+        ],
+        replicas: 1,
+        horizon: Duration::from_secs(600),
+    };
+    let shape = |server: &Server| {
+        let get = |resource: &Resource, key: &Key| server.get(resource, key).cloned();
+        let claim = get(&DeviceClaim::RESOURCE, &Key::new("ns", "c")).unwrap_or_default();
+        json!({
+            "pool": get(&DevicePool::RESOURCE, &Key::cluster("a")).unwrap_or_default()["spec"],
+            "stray": get(&DevicePool::RESOURCE, &Key::cluster("stray")),
+            "driver": get(&DeviceDriver::RESOURCE, &Key::cluster("gpu.example.com"))
+                .unwrap_or_default()["deviceTypes"],
+            "ready": claim["status"]["deviceStatuses"][0]["conditions"][0]["status"],
+        })
+    };
+    scenario.prove(0..20, shape).unwrap();
+    let end = scenario.run(0, gantry_reconcile::harness::Faults::none()).unwrap();
+    let end = shape(&end.server);
+    assert_eq!(end["stray"], Value::Null);
+    assert_eq!(end["ready"], "True");
+    assert_eq!(end["pool"]["devices"][0]["name"], "g0");
+}
