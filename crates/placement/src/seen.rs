@@ -70,6 +70,10 @@ impl<'de, T: Published> Deserialize<'de> for Seen<T> {
             None | Some(Value::Null) => T::Status::default(),
             Some(status) => serde_json::from_value(status).map_err(D::Error::custom)?,
         };
+        // Whose field is whose is a tree of names that no schema describes.
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.shift_remove("managedFields");
+        }
         // Lists of some servers leave out what all of their items are.
         value["apiVersion"] = T::RESOURCE.api_version().into();
         value["kind"] = T::RESOURCE.kind.as_ref().into();

@@ -1,6 +1,6 @@
 //! Small worlds in which everything goes wrong.
 
-use gantry_reconcile::harness::prove_worlds;
+use gantry_reconcile::harness::{CONFLICTED, REFUSED, UNREADABLE, prove_worlds};
 use serde_json::json;
 
 use super::build::*;
@@ -145,5 +145,45 @@ fn worlds_made_by_chance_end_in_one_place() {
         let shape = checked(server);
         assert_eq!(shape["entries"], json!({}), "nothing is held");
         shape
+    }));
+}
+
+/// Claims and pods that cannot be written, or cannot be read.
+#[test]
+fn bad_objects_harm_nobody_else() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = vec![
+        node("n1"),
+        driver(),
+        class("gpu", &json!({})),
+        pool("p1", "n1", 8),
+        template("t", &wish("gpu", 1)),
+        claim("good", &wish("gpu", 1)),
+        user("a", "good"),
+        owner("b", "t"),
+    ];
+    let mut bad = Vec::new();
+    for wrong in [REFUSED, CONFLICTED, UNREADABLE] {
+        let (claim_name, own) = (format!("{wrong}-claim"), format!("own-{wrong}"));
+        objects.push(user(&format!("user-of-{wrong}"), &claim_name));
+        objects.push(claim(&own, &wish("gpu", 1)));
+        let mut objects =
+            [claim(&claim_name, &wish("gpu", 1)), user(&format!("{wrong}-pod"), &own)];
+        if wrong == UNREADABLE {
+            // No label is a number.
+            objects.iter_mut().for_each(|it| it.1["metadata"]["labels"] = json!({"x": 1}));
+        }
+        bad.extend(objects);
+    }
+    proven(scenario(&all, objects, vec![]).prove_apart(&bad, 0..4, |server| {
+        let shape = shape(server);
+        let good = |part: &str, name: &str| shape[part][name].clone();
+        json!([
+            good("pods", "a"),
+            good("pods", "b"),
+            good("claims", "good"),
+            good("entries", "good")
+        ])
     }));
 }

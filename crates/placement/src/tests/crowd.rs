@@ -140,9 +140,3 @@ fn scenario_94_no_device_is_ever_given_twice() {
     crowd(40, 4, 4, 1);
     crowd(20, 2, 2, 2);
 }
-
-#[test]
-#[ignore = "takes minutes without optimisation"]
-fn scenario_94_no_device_is_ever_given_twice_to_a_thousand_pods() {
-    crowd(1000, 100, 8, 1);
-}

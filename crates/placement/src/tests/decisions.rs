@@ -195,3 +195,21 @@ fn classes_drivers_and_pools_say_what_they_are_worth() {
     let class = ending.server.get(&CLASSES, &key).unwrap();
     assert_eq!(class["status"]["drivers"], json!(["gpu.example.com"]));
 }
+
+#[test]
+fn an_object_is_read_as_a_server_keeps_it() {
+    let mut object = claim("c", &json!({"deviceClass": "gpu"})).1;
+    object["metadata"]["managedFields"] = json!([
+        {"manager": "kubectl", "operation": "Apply", "apiVersion": "devmgmtproto.k8s.io/v1alpha1",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:deviceClass": {}}}},
+    ]);
+    let seen: crate::Seen<gantry_api::devices::DeviceClaim> =
+        serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(seen.object.unwrap().spec.claims[0].name, "main", "old forms are read");
+    object["spec"] = json!({"claims": []});
+    object["status"] = json!({"nodeName": "n1"});
+    let seen: crate::Seen<gantry_api::devices::DeviceClaim> =
+        serde_json::from_value(object).unwrap();
+    assert!(seen.object.is_err(), "what is wrong is said");
+    assert_eq!(seen.status.node_name.as_deref(), Some("n1"), "and its status counts");
+}
