@@ -242,14 +242,14 @@ impl Arguments {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         let files = !self.read.nodes.is_empty() || !self.read.claim.is_empty();
         Ok(match (words.as_slice(), self.read.pod.as_deref()) {
-            (["gen-example", shape], None) => Question::Generate(*shape),
+            (["gen-example", shape], None) => Question::Generate(shape),
             (["gen-example"], _) => {
                 bail!("name a shape after gen-example; `gantry devices gen --help` lists them")
             }
             (["select"], None) => Question::Select,
             (["pod"] | [], Some(pod)) => Question::Pod(pod),
             (["pod"], None) if files => Question::Claim,
-            ([pod], None) => Question::Pod(*pod),
+            ([pod], None) => Question::Pod(pod),
             ([], None) => Question::Usual,
             ([word, ..], Some(pod)) => {
                 bail!("both --pod {pod} and \"{word}\" are given; name one pod")
