@@ -99,14 +99,14 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let Ok(applied) = apply(&context, live.as_ref(), &sent, force) else { continue };
         check_entries(&applied).expect("what was written can be read");
         let Some(stored) = decoded(kind, &schema, applied) else { continue };
-        let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
-        let again = decoded(kind, &schema, again).expect("it was decoded before");
         // A key that is null is gone or has its default after decoding. The next apply finds nothing by
-        // it and makes a second entry, which is refused as a duplicate, here as on the real server.
+        // it and makes a second entry, or cannot tell the entry at all; here as on the real server.
         if has_null(&sent) {
             live = Some(stored);
             continue;
         }
+        let again = apply(&context, Some(&stored), &sent, force).expect("it was applied before");
+        let again = decoded(kind, &schema, again).expect("it was decoded before");
         // Who applies nothing but empty sets owns nothing, and the next apply finds an object that
         // nobody owns: `before-first-apply` owns it then, as on the real server.
         if stored["metadata"].get("managedFields").is_none() {

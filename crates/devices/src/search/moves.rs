@@ -3,7 +3,7 @@
 use super::bounds::Supply;
 use super::{Found, Search};
 use crate::prepare::{Ask, GroupKind};
-use crate::problem::Policy;
+use crate::problem::{Draws, Policy};
 
 /// What a term chooses from, with one of its alternatives, and how many devices it takes.
 #[derive(Debug)]
@@ -19,6 +19,16 @@ pub(super) struct Move<'m> {
     supply: Supply,
     /// Whether later terms compete for the rows.
     contested: bool,
+}
+
+impl Move<'_> {
+    /// Whether it matters which of the taken rows comes first: where amounts add up, each gives what
+    /// those before it left to be given. A row that was passed over then stands for its twins in the
+    /// same place alone; after another row was taken they give in another order, and perhaps with
+    /// another score.
+    fn in_order(&self) -> bool {
+        self.count > 1 && matches!(self.ask.source.draws, Draws::Together(_))
+    }
 }
 
 #[derive(Debug)]
@@ -309,7 +319,11 @@ impl<'a> Search<'a> {
             from += 1;
             let class = self.table.rows[row].class;
             let stands_for_class = self.state.untouched(row);
-            if stands_for_class && skipped[class] > 0 {
+            let twin_before = match chosen.in_order() {
+                true => here.contains(&class),
+                false => skipped[class] > 0,
+            };
+            if stands_for_class && twin_before {
                 continue;
             }
             let mark = self.state.mark();

@@ -77,6 +77,18 @@ fn the_allocator_does_what_the_oracle_does() {
     agree_on(case, PROBLEMS_PER_CASE);
 }
 
+/// Problems in which the allocator once did not do what the oracle does.
+#[test]
+fn defects_do_not_come_back() {
+    let table = [
+        (11_263, "administrators share devices of counted pools"),
+        (42_550, "twins give amounts in another order when something stands between them"),
+    ];
+    for (seed, why) in table {
+        assert_eq!(difference(&twins(seed)), None, "{why}");
+    }
+}
+
 #[test]
 fn the_allocator_does_what_the_oracle_does_among_twins() {
     agree_on(twins, TWINS_PER_CASE);
