@@ -23,6 +23,7 @@ clientConnection: {qps: -1}
 metrics: {bindAddress: \"0\"}
 health: {bindAddress: \"0\"}
 mcadEnabled: false
+devices: {enabled: true}
 ";
 
 impl Side {
