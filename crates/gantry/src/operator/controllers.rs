@@ -28,6 +28,7 @@ use crate::devices::{self, Reader};
 
 /// Every controller, part by part.
 pub const ALL: &[Controller] = &[
+    Controller { name: "scaling", usually: true },
     Controller { name: "kubelet-nodes", usually: true },
     Controller { name: "node-ranges", usually: true },
     Controller { name: "kubelet-pods", usually: true },
@@ -37,14 +38,13 @@ pub const ALL: &[Controller] = &[
     Controller { name: "device-results", usually: true },
     Controller { name: "device-classes", usually: true },
     Controller { name: "device-drivers", usually: true },
-    Controller { name: "scaling", usually: true },
 ];
-/// The controllers of the pretended nodes.
-pub const SIMULATION: &[Controller] = ALL.split_at(3).0;
-/// The controllers of pods that claim devices.
-pub const DEVICES: &[Controller] = ALL.split_at(3).1.split_at(6).0;
 /// The controller that buys nodes.
-pub const SCALING: &[Controller] = ALL.split_at(9).1;
+pub const SCALING: &[Controller] = ALL.split_at(1).0;
+/// The controllers of the pretended nodes.
+pub const SIMULATION: &[Controller] = ALL.split_at(1).1.split_at(3).0;
+/// The controllers of pods that claim devices.
+pub const DEVICES: &[Controller] = ALL.split_at(4).1;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.

@@ -1,6 +1,7 @@
 //! All trees together: a consumer has room in each of them, or in none.
 
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -253,7 +254,9 @@ impl Forest {
     /// Makes the trees what these QuotaSubtrees say, and says what in them does not count.
     ///
     /// Whoever holds quota keeps it, over quota or not: on its node if its leaf is still below that,
-    /// else on the node it names, else on the root; in the order in which it was there before.
+    /// else on the node it names, else on the root. Those who were on one node stay in their order, and
+    /// of those who come together from several nodes the ones from below are first, then by the names of
+    /// the nodes: what can be seen of a forest decides, not how it came about.
     pub fn edit<S: Borrow<Subtree>>(
         &mut self,
         subtrees: impl IntoIterator<Item = S>,
@@ -261,15 +264,19 @@ impl Forest {
         let (mut next, problems) = Self::new(subtrees);
         for tree in &mut next.trees {
             let old = self.tree(tree.name());
-            let mut order: Vec<(u64, &Member)> = self
+            let mut order: Vec<((Reverse<usize>, &str, u64), &Member)> = self
                 .members
                 .values()
                 .map(|member| {
-                    let seat = old.and_then(|old| old.seats.get(&member.consumer.id));
-                    (seat.map_or(member.arrival, |seat| seat.arrival), member)
+                    let seat = old.and_then(|old| Some((old, old.seats.get(&member.consumer.id)?)));
+                    let place = seat.map_or((Reverse(0), "", member.arrival), |(old, seat)| {
+                        let depth = old.path(seat.node).count();
+                        (Reverse(depth), &*old.nodes[seat.node].name, seat.arrival)
+                    });
+                    (place, member)
                 })
                 .collect();
-            order.sort_by_key(|(arrival, _)| *arrival);
+            order.sort_by_key(|(place, _)| *place);
             for (_, member) in order {
                 let holder = tree.take_in(&member.consumer);
                 let stayed = old

@@ -291,11 +291,17 @@ impl Model {
                 }
                 continue;
             };
-            for (who, at) in &old.there {
-                let home = tree.home(who);
-                let stayed = tree.find(&old.nodes[*at].name);
-                let stayed = stayed.filter(|node| tree.path(home).contains(node));
-                tree.put(who, stayed.unwrap_or(home));
+            let depth = |name: &&String| old.path(old.find(name).unwrap()).len();
+            let mut names: Vec<&String> = old.nodes.iter().map(|node| &node.name).collect();
+            names.sort();
+            names.sort_by_key(|name| std::cmp::Reverse(depth(name)));
+            for name in names {
+                for (who, _) in old.there.iter().filter(|(_, at)| old.nodes[*at].name == *name) {
+                    let home = tree.home(who);
+                    let stayed = tree.find(name);
+                    let stayed = stayed.filter(|node| tree.path(home).contains(node));
+                    tree.put(who, stayed.unwrap_or(home));
+                }
             }
         }
     }

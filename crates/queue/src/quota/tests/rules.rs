@@ -325,7 +325,7 @@ fn qu_10_edits() {
             "root: cpu=9\n mid < root: cpu=1\n own < root: cpu=1\n default < root: cpu=0",
             "default: d, own: a b, root: c",
         ),
-        ("their leaf is gone", "root: cpu=9\n mid < root: cpu=2", "root: a b c d"),
+        ("their leaf is gone", "root: cpu=9\n mid < root: cpu=2", "root: a d b c"),
         (
             "another root",
             "top: cpu=9\n mid < top: cpu=2\n own < mid: cpu=1\n default < top: cpu=0",
