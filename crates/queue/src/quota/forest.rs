@@ -264,7 +264,7 @@ impl Forest {
         let (mut next, problems) = Self::new(subtrees);
         for tree in &mut next.trees {
             let old = self.tree(tree.name());
-            let mut order: Vec<((Reverse<usize>, &str, u64), &Member)> = self
+            let mut order: Vec<_> = self
                 .members
                 .values()
                 .map(|member| {
