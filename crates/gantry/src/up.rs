@@ -158,15 +158,36 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
 ///
 /// # Errors
 /// The text is no YAML of objects, or the server refuses one of them.
-pub async fn apply(door: &Door, text: &str) -> anyhow::Result<usize> {
+pub async fn apply(door: &Door, clock: &Clock, text: &str) -> anyhow::Result<usize> {
     let documents = yaml::read(text)?;
     for document in &documents {
         let object = document.to_json();
         let path = path_of(&object)?;
         let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not make {path}"))?;
+        if object["kind"] == "Namespace" {
+            account(door, clock, &path).await?;
+        }
     }
     Ok(documents.len())
+}
+
+/// How long a controller may take to give a namespace its account, and how often it is looked at. It
+/// takes milliseconds.
+const ACCOUNT: [Duration; 2] = [Duration::from_secs(60), Duration::from_millis(10)];
+
+/// Waits until a namespace has the account without which it takes no pods.
+async fn account(door: &Door, clock: &Clock, namespace: &str) -> anyhow::Result<()> {
+    let path = format!("{namespace}/serviceaccounts/default");
+    let [patience, pause] = ACCOUNT;
+    let begun = clock.moment();
+    while door.ask(Method::GET, &path, "application/json", None).await?.0 != StatusCode::OK {
+        if clock.moment() - begun >= patience {
+            bail!("{path} did not come within {} seconds", patience.as_secs());
+        }
+        clock.sleep(pause).await;
+    }
+    Ok(())
 }
 
 /// Samples of what a cluster does.

@@ -132,7 +132,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     if demo {
         let devices = cluster.publish_devices(&api, &mut tasks)?;
         progress.done(output, "devices", &format!("{devices}; look with: gantry devices top"));
-        let count = up::apply(&door, up::DEMO).await?;
+        let count = up::apply(&door, &clock, up::DEMO).await?;
         progress.done(output, "demo", &format!("{count} objects; look with: gantry status"));
     }
     // Last: whoever waits for this file finds a cluster that is ready.

@@ -289,6 +289,53 @@ async fn a_cluster_with_devices_answers() {
     a_driver_keeps_what_it_publishes(&cluster).await;
 }
 
+/// A pod of each driver's devices runs, and its claim has the words of that driver. Then both go.
+async fn drivers_tell_of_what_is_held(cluster: &Cluster) {
+    let (claims, pods) = (
+        format!("{GROUP}/namespaces/default/deviceclaims"),
+        "/api/v1/namespaces/default/pods".to_owned(),
+    );
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    cluster.until(account, "came", |it| it["metadata"]["name"] == "default").await;
+    let wishes = [
+        ("c-nic", json!({"name": "main", "deviceType": "nic"}), "nic.example.com"),
+        ("c-gpu", json!({"name": "main", "deviceClass": "gpu"}), "gpu.gantry.dev"),
+    ];
+    for (name, term, driver) in &wishes {
+        let claim = json!({
+            "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClaim",
+            "metadata": {"name": name}, "spec": {"claims": [term]},
+        });
+        let made = cluster.client.send(Request::post(&claims, &claim)).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text());
+        let carried = json!([{"name": "d", "claimName": name}]).to_string();
+        let pod = json!({
+            "metadata": {
+                "name": name, "annotations": {"devmgmtproto.k8s.io/device-claims": carried},
+            },
+            "spec": {
+                "schedulerName": "gantry", "containers": [{"name": "c", "image": "i"}],
+            },
+        });
+        let made = cluster.client.send(Request::post(&pods, &pod)).await.unwrap();
+        assert_eq!(made.status, 201, "{}", made.text());
+        let told = cluster
+            .until(&format!("{claims}/{name}"), "was told of by its driver", |it| {
+                it["status"]["deviceStatuses"].as_array().is_some_and(|it| it.len() == 1)
+            })
+            .await;
+        let entries = told["metadata"]["managedFields"].as_array().unwrap();
+        let owners: Vec<_> = entries.iter().filter_map(|it| it["manager"].as_str()).collect();
+        assert!(owners.contains(driver), "{owners:?}");
+    }
+    for (name, _, _) in &wishes {
+        let gone = format!("{pods}/{name}?gracePeriodSeconds=0");
+        cluster.client.send(Request::delete(gone)).await.unwrap();
+        let free = |it: &Value| it["status"]["allocations"].as_array().is_none_or(Vec::is_empty);
+        cluster.until(&format!("{claims}/{name}"), "was released", free).await;
+    }
+}
+
 async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
     let file = cluster.file("pools.yaml", POOL);
     let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
@@ -325,33 +372,7 @@ async fn a_driver_keeps_what_it_publishes(cluster: &Cluster) {
         .until(&pool, "came back", |it| names(it).len() == 2 && it["metadata"]["uid"] != uid)
         .await;
 
-    let claim = json!({
-        "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClaim", "metadata": {"name": "c"},
-        "spec": {"claims": [{"name": "main", "deviceType": "nic"}]},
-    });
-    let claims = format!("{GROUP}/namespaces/default/deviceclaims");
-    cluster.client.send(Request::post(&claims, &claim)).await.unwrap();
-    let given = json!({"status": {"allocations": [
-        {"claimName": "main", "devicePoolName": "node-0-nics", "deviceName": "eth1"},
-        {"claimName": "main", "devicePoolName": "gpu-0-gpus", "deviceName": "gpu-7"},
-    ]}});
-    let status = format!("{claims}/c/status");
-    cluster.client.send(Request::patch(&status, merge, &given)).await.unwrap();
-    let told = cluster
-        .until(&format!("{claims}/c"), "was told of by both drivers", |it| {
-            it["status"]["deviceStatuses"].as_array().is_some_and(|it| it.len() == 2)
-        })
-        .await;
-    let owners: Vec<_> = told["metadata"]["managedFields"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|it| it["manager"].as_str())
-        .collect();
-    assert!(
-        owners.contains(&"nic.example.com") && owners.contains(&"gpu.gantry.dev"),
-        "{owners:?}"
-    );
+    drivers_tell_of_what_is_held(cluster).await;
 
     fs::write(&file, POOL.replace("{name: eth1}", "{name: eth2}")).unwrap();
     cluster.until(&pool, "followed the file", |it| names(it) == ["eth0", "eth2"]).await;
