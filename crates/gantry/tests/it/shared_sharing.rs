@@ -51,7 +51,6 @@ macro_rules! scenarios {
             let (_server, target) = $start(&clock).await;
             let site = $crate::shared_sharing::Site::new(&target, &clock);
             $crate::shared_sharing::$run(&site).await;
-            site.clean().await;
         }
     )+};
 }
@@ -158,21 +157,6 @@ impl Site {
             all.push((name, found.map(|it| it["metadata"]["resourceVersion"].clone())));
         }
         all
-    }
-
-    /// Takes everything away, so that scenarios can follow one another.
-    pub(crate) async fn clean(&self) {
-        for (kind, name) in shared() {
-            self.send(Request::delete(kind.path(&name))).await;
-        }
-        self.until("everything is gone", async || {
-            let mut left = false;
-            for (kind, name) in shared() {
-                left |= self.get(kind, &name).await.is_some();
-            }
-            !left
-        })
-        .await;
     }
 
     async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
