@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_testkit::http::{Client, Protocol, Request, Target};
+use gantry_testkit::http::{Client, Protocol, Request, Stream, Target};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ pub(crate) struct Window<'run> {
     clock: &'run Clock,
     tasks: &'run mut Tasks,
     clients: Vec<Client>,
-    bound: mpsc::Receiver<(String, Moment)>,
+    bound: mpsc::Receiver<anyhow::Result<(String, Moment)>>,
 }
 
 /// What came of it.
@@ -41,6 +41,8 @@ pub(crate) struct Outcome {
 /// As much of an event as is needed.
 #[derive(Deserialize)]
 struct Event {
+    #[serde(rename = "type")]
+    kind: String,
     object: Seen,
 }
 
@@ -52,9 +54,12 @@ struct Seen {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Name {
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    resource_version: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -62,6 +67,39 @@ struct Name {
 struct Place {
     #[serde(default)]
     node_name: String,
+}
+
+/// What happens to pods, without a gap.
+struct Watch {
+    client: Client,
+    /// The revision up to which everything was seen.
+    seen: String,
+}
+
+impl Watch {
+    async fn open(&self) -> anyhow::Result<Stream> {
+        let path = format!("{PODS}?watch=true&timeoutSeconds=3600&resourceVersion={}", self.seen);
+        let stream = self.client.open(Request::get(path)).await.context("could not watch")?;
+        ensure!(stream.status.is_success(), "watch: {}", stream.status);
+        Ok(stream)
+    }
+
+    /// The next pod. A server ends the watch of who does not keep up, and lets it go on from there.
+    async fn next(&mut self, stream: &mut Stream) -> anyhow::Result<Seen> {
+        loop {
+            let line =
+                stream.next_line(Duration::from_secs(3600)).await.context("the watch broke")?;
+            let Some(line) = line else {
+                *stream = self.open().await?;
+                continue;
+            };
+            let event: Event = serde_json::from_slice(&line)
+                .with_context(|| format!("no pod: {}", String::from_utf8_lossy(&line)))?;
+            ensure!(event.kind != "ERROR", "the watch: {}", String::from_utf8_lossy(&line));
+            self.seen.clone_from(&event.object.metadata.resource_version);
+            return Ok(event.object);
+        }
+    }
 }
 
 impl<'run> Window<'run> {
@@ -73,25 +111,24 @@ impl<'run> Window<'run> {
     ) -> anyhow::Result<Self> {
         let client = || Client::new(target, Protocol::Http2, clock.clone());
         let clients = (0..CLIENTS).map(|_| client()).collect::<Result<_, _>>()?;
-        let watcher = client()?.with_patience(PATIENCE);
-        let path = format!("{PODS}?watch=true&timeoutSeconds=3600");
-        let mut stream = watcher.open(Request::get(path)).await.context("could not watch")?;
-        ensure!(stream.status.is_success(), "watch: {}", stream.status);
+        let mut watch = Watch { client: client()?.with_patience(PATIENCE), seen: String::new() };
+        let mut stream = watch.open().await?;
         let (tell, bound) = mpsc::channel(100_000);
         let now = clock.clone();
-        // It ends with the server, which is no loss: whoever waits gives up by itself.
+        // It ends with the server, which is no loss: whoever waits is told why.
         tasks.spawn("watcher", OnLoss::CarryOn, move |stop| async move {
-            let _connection = watcher;
             loop {
-                let line = tokio::select! {
-                    line = stream.next_line(Duration::from_secs(3600)) => line,
+                let next = tokio::select! {
+                    next = watch.next(&mut stream) => next,
                     () = stop.cancelled() => return Ok(()),
                 };
-                let Ok(Some(line)) = line else { return Ok(()) };
-                let event: Event = serde_json::from_slice(&line)?;
-                if !event.object.spec.node_name.is_empty()
-                    && tell.send((event.object.metadata.name, now.moment())).await.is_err()
-                {
+                let told = match next {
+                    Ok(pod) if pod.spec.node_name.is_empty() => continue,
+                    Ok(pod) => Ok((pod.metadata.name, now.moment())),
+                    Err(error) => Err(error),
+                };
+                let over = told.is_err();
+                if tell.send(told).await.is_err() || over {
                     return Ok(());
                 }
             }
@@ -216,7 +253,7 @@ impl<'run> Window<'run> {
         let next = self.clock.timeout(PATIENCE, self.bound.recv()).await;
         let next =
             next.map_err(|_| anyhow::anyhow!("{waiting} pods wait, and none gets a node"))?;
-        next.context("the watch ended")
+        next.context("the watch ended")?
     }
 
     async fn send_all(&mut self, requests: Vec<Request>) -> anyhow::Result<()> {
