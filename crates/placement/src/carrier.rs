@@ -1,6 +1,7 @@
 //! Which claims a pod has.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_api::devices::{
     CONTAINER_DEVICES_ANNOTATION, Carried, ClaimSource, ClaimSpec, DEVICE_CLAIMS_ANNOTATION,
@@ -8,7 +9,7 @@ use gantry_api::devices::{
     PodDevices, PrivilegedClaimSpec, TemplateMetadata, TemplateSource,
 };
 use gantry_devices::lower::generated_name;
-use gantry_pods::view::Pod;
+use gantry_pods::view::{Container, Pod};
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{Key, Note, Reference, Resource, Step, View, World, Write, names};
 use serde_json::{Value, json};
@@ -31,48 +32,110 @@ impl Trouble {
     }
 }
 
+/// Where a pod says what it has of devices.
+const CARRIERS: [&str; 3] =
+    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
+
 /// Whether a pod says anything about devices.
 pub(crate) fn has_carrier(pod: &Pod) -> bool {
-    let annotations = &pod.metadata.annotations;
-    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION]
-        .iter()
-        .any(|name| annotations.contains_key(*name))
+    CARRIERS.iter().any(|name| pod.metadata.annotations.contains_key(*name))
 }
 
 /// What a pod says about devices, wherever it says it; nothing for the many that say nothing.
-pub(crate) fn read(world: &World, pod: &Pod) -> Result<PodClaims, Trouble> {
+pub(crate) fn read(world: &World, pod: &Pod) -> Result<Arc<PodClaims>, Trouble> {
     if !has_carrier(pod) {
-        return Ok(PodClaims::default());
+        return Ok(Arc::default());
     }
-    let names = |list: &[gantry_pods::view::Container]| -> Value {
-        list.iter().map(|it| json!({"name": it.name})).collect()
-    };
-    let object = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": pod.metadata.name, "annotations": pod.metadata.annotations},
-        "spec": {
-            "containers": names(&pod.spec.containers),
-            "initContainers": names(&pod.spec.init_containers),
-        },
-    });
     let invalid = |text: String| Trouble::new("InvalidDeviceClaims", text);
-    let carried = Carried::of(&object).map_err(|findings| {
-        let texts = findings.errors.iter().map(|it| format!("{}: {}", it.path, it.text));
-        invalid(texts.collect::<Vec<_>>().join("; "))
-    })?;
-    match carried {
-        None => Ok(PodClaims::default()),
-        Some(Carried::Claims(claims)) => Ok(claims),
-        Some(Carried::Named(name)) => {
+    match world.kept::<Sayings>().of(pod) {
+        Saying::Nothing => Ok(Arc::default()),
+        Saying::Claims(claims) => Ok(claims),
+        Saying::Named(name) => {
             let key = pod.metadata.key().beside(&name);
             let Some(beside) = world.shelf::<Seen<PodDevices>>().get(&key) else {
                 let text = format!("PodDevices \"{name}\" not found");
                 return Err(Trouble::new("PodDevicesNotFound", text));
             };
             match &beside.object {
-                Ok(object) => Ok(object.spec.clone()),
+                Ok(object) => Ok(Arc::new(object.spec.clone())),
                 Err(why) => Err(invalid(format!("PodDevices \"{name}\": {why}"))),
+            }
+        }
+        Saying::Wrong(text) => Err(invalid(text.to_string())),
+    }
+}
+
+/// What pods say, by the words they say it in: those of one template say the same, every plan hears all
+/// who wait, and reading takes far longer than finding.
+#[derive(Debug, Default)]
+struct Sayings(Mutex<HashMap<Words, Saying>>);
+
+/// How many are remembered. Past it all are forgotten: those in use come back at once.
+const SAYINGS: usize = 4_096;
+
+/// Everything that what a pod says depends on: its annotations about devices, and its containers.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Words {
+    annotations: [Option<String>; 3],
+    containers: Vec<String>,
+    init_containers: Vec<String>,
+}
+
+/// What somebody says about devices.
+#[derive(Clone, Debug)]
+enum Saying {
+    Nothing,
+    Claims(Arc<PodClaims>),
+    /// The name of the object that has the claims.
+    Named(Arc<str>),
+    Wrong(Arc<str>),
+}
+
+impl Sayings {
+    fn of(&self, pod: &Pod) -> Saying {
+        let names = |list: &[Container]| list.iter().map(|it| it.name.clone()).collect();
+        let words = Words {
+            annotations: CARRIERS.map(|name| pod.metadata.annotations.get(name).cloned()),
+            containers: names(&pod.spec.containers),
+            init_containers: names(&pod.spec.init_containers),
+        };
+        // No code of others runs under the lock, so a poisoned one is still good.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(saying) = known.get(&words) {
+            return saying.clone();
+        }
+        if known.len() >= SAYINGS {
+            known.clear();
+        }
+        let saying = words.read();
+        known.insert(words, saying.clone());
+        saying
+    }
+}
+
+impl Words {
+    fn read(&self) -> Saying {
+        let named =
+            |list: &[String]| -> Value { list.iter().map(|it| json!({"name": it})).collect() };
+        let said = CARRIERS.iter().zip(&self.annotations);
+        let annotations: BTreeMap<&str, &String> =
+            said.filter_map(|(name, text)| Some((*name, text.as_ref()?))).collect();
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"annotations": annotations},
+            "spec": {
+                "containers": named(&self.containers),
+                "initContainers": named(&self.init_containers),
+            },
+        });
+        match Carried::of(&object) {
+            Ok(None) => Saying::Nothing,
+            Ok(Some(Carried::Claims(claims))) => Saying::Claims(Arc::new(claims)),
+            Ok(Some(Carried::Named(name))) => Saying::Named(name.into()),
+            Err(findings) => {
+                let texts = findings.errors.iter().map(|it| format!("{}: {}", it.path, it.text));
+                Saying::Wrong(texts.collect::<Vec<_>>().join("; ").into())
             }
         }
     }
@@ -89,38 +152,50 @@ pub(crate) fn entries(claims: &PodClaims) -> impl Iterator<Item = (String, &Clai
 pub(crate) struct Resolved {
     /// What the pod calls them, and what they are.
     pub(crate) claims: Vec<(String, Claim)>,
-    /// What makes the others.
-    pub(crate) make: Vec<Step>,
+    /// The entries of the others: what the pod calls them, and their places.
+    pub(crate) missing: Vec<(String, usize)>,
 }
 
 /// Finds the claims of a pod.
 pub(crate) fn resolve(world: &World, pod: &Pod, claims: &PodClaims) -> Result<Resolved, Trouble> {
     let mut resolved = Resolved::default();
-    for (entry, source) in entries(claims) {
-        let template = match source {
-            ClaimSource::ClaimName(name) => {
-                let claim = existing(world, pod, name)?;
-                resolved.claims.push((entry, claim));
-                continue;
-            }
-            ClaimSource::ClaimTemplateName(name) => Err(name),
-            ClaimSource::Claim(spec) => Ok((spec, None)),
-            ClaimSource::Template(template) => Ok((&template.spec, template.metadata.as_ref())),
+    for (at, (entry, source)) in entries(claims).enumerate() {
+        let found = match source {
+            ClaimSource::ClaimName(name) => Some(existing(world, pod, name)?),
+            ClaimSource::ClaimTemplateName(_)
+            | ClaimSource::Claim(_)
+            | ClaimSource::Template(_) => made(world, pod, &entry),
         };
-        if let Some(claim) = made(world, pod, &entry) {
-            if claim.meta().is_going() {
-                return Err(going(claim.name()));
-            }
-            resolved.claims.push((entry, claim));
-            continue;
+        match found {
+            Some(claim) if claim.meta().is_going() => return Err(going(claim.name())),
+            Some(claim) => resolved.claims.push((entry, claim)),
+            None => resolved.missing.push((entry, at)),
         }
-        let step = match template {
-            Ok((spec, metadata)) => make(pod, &entry, metadata, Wish::Plain(spec)),
-            Err(name) => from_template(world, pod, &entry, name)?,
-        };
-        resolved.make.push(step);
     }
     Ok(resolved)
+}
+
+/// Makes the claims of a pod that are missing.
+pub(crate) fn supply(
+    world: &World,
+    pod: &Pod,
+    claims: &PodClaims,
+    missing: &[(String, usize)],
+) -> Result<Vec<Step>, Trouble> {
+    let mut steps = Vec::new();
+    for (entry, at) in missing {
+        let step = match &claims.device_claims[*at].source {
+            // Who has this name is there, or the pod waits for it.
+            ClaimSource::ClaimName(_) => continue,
+            ClaimSource::ClaimTemplateName(name) => from_template(world, pod, entry, name)?,
+            ClaimSource::Claim(spec) => make(pod, entry, None, Wish::Plain(spec)),
+            ClaimSource::Template(template) => {
+                make(pod, entry, template.metadata.as_ref(), Wish::Plain(&template.spec))
+            }
+        };
+        steps.push(step);
+    }
+    Ok(steps)
 }
 
 fn existing(world: &World, pod: &Pod, name: &str) -> Result<Claim, Trouble> {
@@ -210,8 +285,8 @@ fn make(pod: &Pod, entry: &str, metadata: Option<&TemplateMetadata>, wish: Wish<
         },
         "spec": spec,
     });
-    let owner = Reference::to(&Pod::RESOURCE, &pod.metadata);
-    Step::new(Write::Create { resource, body }).provided(owner)
+    // One that is made for a pod that is gone by now goes the way of all that belongs to it.
+    Step::new(Write::Create { resource, body })
 }
 
 fn generated_key(pod: &Pod, entry: &str) -> Key {

@@ -182,13 +182,24 @@ impl Turn<'_> {
 
     /// Whether a pod waits for the claim and has everything else it needs to go on.
     fn is_needed(&self) -> bool {
-        let pods = self.world.shelf::<Pod>().within(&self.claim.meta().namespace);
-        pods.iter().filter(|it| scheduler::waits(self.world, it)).any(|pod| {
-            let resolved = carrier::read(self.world, pod)
-                .and_then(|claims| carrier::resolve(self.world, pod, &claims));
-            resolved.is_ok_and(|it| {
-                it.make.is_empty() && it.claims.iter().any(|(_, it)| it.uid() == self.claim.uid())
-            })
+        let (pods, meta) = (self.world.shelf::<Pod>(), self.claim.meta());
+        // What was made for a pod is of use to no other.
+        if let Some(owner) = meta.controller().filter(|it| it.kind == "Pod") {
+            let pod = pods.get(&meta.key().beside(&owner.name));
+            return pod.is_some_and(|it| it.metadata.uid == owner.uid && self.is_for(&it));
+        }
+        pods.within(&meta.namespace).iter().any(|pod| self.is_for(pod))
+    }
+
+    /// Whether a pod waits for the claim and has everything else it needs to go on.
+    fn is_for(&self, pod: &Pod) -> bool {
+        if !scheduler::waits(self.world, pod) {
+            return false;
+        }
+        let resolved = carrier::read(self.world, pod)
+            .and_then(|claims| carrier::resolve(self.world, pod, &claims));
+        resolved.is_ok_and(|it| {
+            it.missing.is_empty() && it.claims.iter().any(|(_, it)| it.uid() == self.claim.uid())
         })
     }
 

@@ -107,7 +107,7 @@ fn told(world: &World, pod: &Pod) -> Option<Value> {
     let uid = &pod.metadata.uid;
     let has_all =
         resolved.claims.iter().all(|(_, it)| it.is_allocated() && it.is_reserved_for(uid));
-    if !resolved.make.is_empty() || !has_all {
+    if !resolved.missing.is_empty() || !has_all {
         return None;
     }
     let names: BTreeMap<&str, &str> =

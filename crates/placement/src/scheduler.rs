@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use gantry_api::devices::{
     DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
-    PodDevices,
+    PodClaims, PodDevices,
 };
 use gantry_devices::constraint::Constraints;
 use gantry_pods::view::{Namespace, Node, Pod};
@@ -24,13 +24,15 @@ use crate::ledger::Ledgers;
 use crate::results::ALLOCATIONS_ANNOTATION;
 use crate::seen::{Quota, Seen};
 
-use scene::{Objects, Scene};
+use scene::Scene;
+use stock::Objects;
 use turn::Turn;
 
 mod offer;
 mod quota;
 pub(crate) mod scene;
 mod status;
+mod stock;
 mod told;
 mod turn;
 
@@ -96,8 +98,9 @@ impl Controller for Scheduler {
     }
 
     fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
-        let waiting: Vec<Arc<Pod>> =
-            world.shelf::<Pod>().all().into_iter().filter(|it| waits(world, it)).collect();
+        let pods = world.shelf::<Pod>().all();
+        let waiting: Vec<&Pod> =
+            pods.iter().map(|it| &**it).filter(|it| waits(world, it)).collect();
         if waiting.is_empty() {
             return Plan::default();
         }
@@ -110,7 +113,7 @@ impl Controller for Scheduler {
             let age = meta.creation_timestamp.unwrap_or(Timestamp::MAX);
             (!it.under_way, Reverse(it.pod.spec.priority), age, meta.key())
         });
-        let scene = Scene::new(world, &objects, ledgers, &self.constraints, now);
+        let scene = Scene::new(world, &objects, &pods, ledgers, &self.constraints, now);
         let mut turn = Turn::new(scene);
         for waiting in queue {
             if turn.writes() >= WRITES {
@@ -127,16 +130,16 @@ impl Controller for Scheduler {
 #[derive(Debug)]
 struct Waiting<'a> {
     pod: &'a Pod,
-    resolved: Result<Resolved, Trouble>,
+    resolved: Result<(Arc<PodClaims>, Resolved), Trouble>,
     /// Whether something is set aside for it.
     under_way: bool,
 }
 
 impl<'a> Waiting<'a> {
     fn new(world: &World, pod: &'a Pod, ledgers: &Ledgers<'_>) -> Self {
-        let resolved =
-            carrier::read(world, pod).and_then(|claims| carrier::resolve(world, pod, &claims));
-        let under_way = resolved.as_ref().is_ok_and(|it| {
+        let resolved = carrier::read(world, pod)
+            .and_then(|claims| Ok((Arc::clone(&claims), carrier::resolve(world, pod, &claims)?)));
+        let under_way = resolved.as_ref().is_ok_and(|(_, it)| {
             it.claims.iter().any(|(_, claim)| {
                 claim.is_reserved_for(&pod.metadata.uid)
                     || (!claim.is_allocated() && !ledgers.live(claim).is_empty())
@@ -176,6 +179,6 @@ pub(crate) fn waits(world: &World, pod: &Pod) -> bool {
         let lacking = |(_, claim): &(String, crate::claim::Claim)| {
             !claim.is_allocated() || !claim.is_reserved_for(&pod.metadata.uid)
         };
-        !it.make.is_empty() || it.claims.iter().any(lacking)
+        !it.missing.is_empty() || it.claims.iter().any(lacking)
     })
 }

@@ -30,6 +30,8 @@ pub struct Snapshot {
     /// What is held and not to be found: the device is gone, or a part of it. The holders keep it.
     pub lost: Vec<Lost>,
     looks: Vec<Look>,
+    /// Where each pool is in the inventory, by its name.
+    places: HashMap<String, usize>,
     /// What the only look of devices leaves out, by pool and device.
     names: Vec<Vec<Option<String>>>,
     /// Whether devices that differ only by name have looks of their own.
@@ -93,17 +95,24 @@ impl Snapshot {
         }
         let mut build = Build::default();
         let lowered = ordered.iter().map(|pool| build.pool(catalog, pool)).collect();
-        let nodes = nodes.iter().map(|node| {
-            let reached = ordered.iter().enumerate().filter(|(_, pool)| reaches(node, &pool.spec));
-            Node { name: node.name.clone(), pools: reached.map(|(place, _)| place).collect() }
-        });
+        let nodes = nodes.iter().zip(reached(nodes, &ordered));
+        let nodes = nodes.map(|(node, pools)| Node { name: node.name.clone(), pools });
         let inventory = Inventory::new(build.symbols, lowered, nodes.collect());
         let names = ordered.iter().map(|pool| {
             let devices = pool.spec.devices.iter().map(|device| Some(device.name.clone()));
             if pool.spec.devices.is_empty() { vec![None] } else { devices.collect() }
         });
-        let mut snapshot =
-            Self { inventory, looks: build.looks, names: names.collect(), ..Self::default() };
+        let name = |(place, pool): (usize, &&DevicePool)| {
+            (pool.metadata.name.clone().unwrap_or_default(), place)
+        };
+        let mut snapshot = Self {
+            inventory,
+            looks: build.looks,
+            names: names.collect(),
+            // Of two with one name, which only files can have, the first.
+            places: ordered.iter().enumerate().rev().map(name).collect(),
+            ..Self::default()
+        };
         for (place, pool) in ordered.iter().enumerate() {
             let ledger = pool.status.as_ref().map_or(&[] as &[LedgerEntry], |s| &s.allocations);
             for entry in ledger {
@@ -146,7 +155,7 @@ impl Snapshot {
     }
 
     fn place(&self, pool: &str) -> Option<usize> {
-        self.inventory.pools().iter().position(|known| known.name == pool)
+        self.places.get(pool).copied()
     }
 
     fn take(&mut self, place: usize, taken: &Taken<'_>) {
@@ -311,6 +320,25 @@ impl Snapshot {
         self.rows.clear();
         self.identified = true;
     }
+}
+
+/// The pools that each node reaches, in their order. Most are of one node, and are found by its name.
+fn reached(nodes: &[NodeLabels], pools: &[&DevicePool]) -> Vec<Vec<usize>> {
+    let mut by_name: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (at, node) in nodes.iter().enumerate() {
+        by_name.entry(&node.name).or_default().push(at);
+    }
+    let mut reached = vec![Vec::new(); nodes.len()];
+    for (place, pool) in pools.iter().enumerate() {
+        let spec = &pool.spec;
+        if spec.all_nodes || spec.node_selector.is_some() {
+            let at = nodes.iter().enumerate().filter(|(_, node)| reaches(node, spec));
+            at.for_each(|(at, _)| reached[at].push(place));
+        } else if let Some(at) = spec.node_name.as_deref().and_then(|name| by_name.get(name)) {
+            at.iter().for_each(|at| reached[*at].push(place));
+        }
+    }
+    reached
 }
 
 fn last(looks: &[Look]) -> Signature {

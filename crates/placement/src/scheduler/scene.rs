@@ -1,5 +1,6 @@
 //! Everything a plan decides on, as it is when the plan begins, and what the plan has given since.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_api::devices::{
@@ -7,10 +8,10 @@ use gantry_api::devices::{
 };
 use gantry_api::finding::Source;
 use gantry_devices::constraint::{Constraints, Subject};
-use gantry_devices::lower::{Catalog, NodeLabels, Snapshot};
+use gantry_devices::lower::Catalog;
 use gantry_devices::problem::Verdict;
 use gantry_pods::Site;
-use gantry_pods::view::{Node, Pod};
+use gantry_pods::view::Pod;
 use gantry_reconcile::World;
 use jiff::Timestamp;
 
@@ -19,33 +20,19 @@ use crate::config::Classes;
 use crate::ledger::{Ledgers, Line};
 use crate::seen::Seen;
 
-/// The objects themselves.
-pub(super) struct Objects {
-    pub(super) pools: Vec<Arc<Seen<DevicePool>>>,
-    nodes: Vec<Arc<Node>>,
-    pods: Vec<Arc<Pod>>,
-}
-
-impl Objects {
-    pub(super) fn new(world: &World) -> Self {
-        Self {
-            pools: world.shelf::<Seen<DevicePool>>().all(),
-            nodes: world.shelf::<Node>().all(),
-            pods: world.shelf::<Pod>().all(),
-        }
-    }
-}
+use super::stock::{Kept, Objects, Stock};
 
 /// The state of a plan in the making.
 pub(super) struct Scene<'a> {
     pub(super) world: &'a World,
     pub(super) now: Timestamp,
     pub(super) constraints: &'a Constraints,
-    pub(super) catalog: Catalog,
+    /// What is free: published, less what is in ledgers, less what this plan gave.
+    pub(super) stock: Stock,
+    /// Whether something is held that is in no ledger, and the stock good for this plan alone.
+    strays: bool,
     pub(super) pools: &'a [Arc<Seen<DevicePool>>],
     pub(super) ledgers: Ledgers<'a>,
-    /// What is free: published, less what is in ledgers, less what this plan gave.
-    pub(super) snapshot: Snapshot,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
 }
@@ -54,31 +41,45 @@ impl<'a> Scene<'a> {
     pub(super) fn new(
         world: &'a World,
         objects: &'a Objects,
+        pods: &'a [Arc<Pod>],
         ledgers: Ledgers<'a>,
         constraints: &'a Constraints,
         now: Timestamp,
     ) -> Self {
-        let catalog = catalog(world);
-        let labels: Vec<NodeLabels> = objects.nodes.iter().map(|node| labels(node)).collect();
-        let pools: Vec<DevicePool> = objects.pools.iter().filter_map(|it| whole(it)).collect();
-        let mut snapshot = Snapshot::new(&catalog, &labels, &pools);
+        let mut stock = world.kept::<Kept>().take(objects);
+        let mut strays = false;
         // A pool that was made anew has lost its ledger. Who has devices of it still has them.
         for seen in world.shelf::<Seen<DeviceClaim>>().all() {
             let claim = Claim::Plain(seen);
             for allocation in claim.allocations().iter().filter(|it| claim::is_hold(it)) {
                 if !ledgers.has(&claim, allocation) {
-                    snapshot.hold(allocation);
+                    stock.snapshot.hold(allocation);
+                    strays = true;
                 }
             }
         }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
-        for pod in objects.pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
+        for pod in pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
             let at = objects.nodes.binary_search_by(|it| it.metadata.name.cmp(&pod.spec.node_name));
             if let Ok(at) = at {
                 sites[at].put(pod);
             }
         }
-        Self { world, now, constraints, catalog, pools: &objects.pools, ledgers, snapshot, sites }
+        Self { world, now, constraints, stock, strays, pools: &objects.pools, ledgers, sites }
+    }
+
+    /// Ends the plan, which gave these entries: others will be given what is left when it was carried
+    /// out.
+    pub(super) fn close(mut self, given: &BTreeMap<String, Vec<LedgerEntry>>) {
+        if self.strays {
+            return;
+        }
+        for (pool, entries) in given {
+            for entry in entries {
+                self.stock.snapshot.release(pool, entry);
+            }
+        }
+        self.world.kept::<Kept>().bring_back(self.stock);
     }
 
     pub(super) fn pool(&self, name: &str) -> Option<&'a Arc<Seen<DevicePool>>> {
@@ -89,18 +90,18 @@ impl<'a> Scene<'a> {
     /// Treats what is set aside as free, or no longer.
     pub(super) fn release(&mut self, lines: &[Line<'_>]) {
         for line in lines {
-            self.snapshot.release(line.pool, line.entry);
+            self.stock.snapshot.release(line.pool, line.entry);
         }
     }
 
     pub(super) fn enter(&mut self, lines: &[Line<'_>]) {
         for line in lines {
-            self.snapshot.enter(line.pool, line.entry);
+            self.stock.snapshot.enter(line.pool, line.entry);
         }
     }
 
     pub(super) fn enter_one(&mut self, pool: &str, entry: &LedgerEntry) {
-        self.snapshot.enter(pool, entry);
+        self.stock.snapshot.enter(pool, entry);
     }
 }
 
@@ -108,7 +109,14 @@ impl<'a> Scene<'a> {
 #[must_use]
 pub fn catalog(world: &World) -> Catalog {
     let drivers = world.shelf::<Seen<DeviceDriver>>().all();
-    let classes = world.shelf::<Seen<DeviceClass>>().all();
+    listed(&drivers, &world.shelf::<Seen<DeviceClass>>().all())
+}
+
+/// Those of these that can be understood.
+pub(super) fn listed(
+    drivers: &[Arc<Seen<DeviceDriver>>],
+    classes: &[Arc<Seen<DeviceClass>>],
+) -> Catalog {
     let drivers = drivers.iter().filter_map(|it| it.object.as_ref().ok());
     let classes = classes.iter().filter_map(|it| it.object.as_ref().ok());
     Catalog::new(Source::Server, drivers, classes)
@@ -118,10 +126,6 @@ pub fn catalog(world: &World) -> Catalog {
 pub(crate) fn whole(seen: &Seen<DevicePool>) -> Option<DevicePool> {
     let object = seen.object.as_ref().ok()?;
     Some(DevicePool { status: Some(seen.status.clone()), ..object.clone() })
-}
-
-fn labels(node: &Node) -> NodeLabels {
-    NodeLabels { name: node.metadata.name.clone(), labels: node.metadata.labels.clone() }
 }
 
 impl Classes for Scene<'_> {
@@ -142,7 +146,7 @@ impl Classes for Scene<'_> {
                 name: allocation.device_name.as_deref(),
                 device_type: Some(device_type),
             };
-            let satisfied = self.catalog.of_type(device_type).find(|(_, class)| {
+            let satisfied = self.stock.catalog.of_type(device_type).find(|(_, class)| {
                 let constraint = self.constraints.get(class.constraints.as_deref());
                 class.driver.as_ref().is_none_or(|driver| *driver == spec.driver)
                     && constraint.is_none_or(|it| it.judge(&subject) == Verdict::Met)

@@ -60,7 +60,7 @@ pub(super) fn spell(nodes: usize, tally: &Tally) -> String {
 
 /// Which claim cannot be satisfied on a node, and why.
 fn why(scene: &Scene<'_>, request: &Request, node: usize) -> Option<(String, String)> {
-    let inventory = &scene.snapshot.inventory;
+    let inventory = &scene.stock.snapshot.inventory;
     let Answer::Unsatisfiable(report) = allocate(inventory, node, request, &Budget::default())
     else {
         return None;

@@ -11,7 +11,7 @@ use gantry_pods::view::{Pod, Truth};
 use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View, Write};
 use serde_json::json;
 
-use crate::carrier::Trouble;
+use crate::carrier::{self, Trouble};
 use crate::claim::{Claim, MOST_CONSUMERS, is_hold};
 use crate::condition::{self, Says};
 use crate::config::{self, Configs, Copies};
@@ -76,6 +76,7 @@ impl<'a> Turn<'a> {
             let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
             self.plan.write(claim.share(&all));
         }
+        self.scene.close(&self.entries);
         self.plan
     }
 
@@ -84,8 +85,13 @@ impl<'a> Turn<'a> {
         let pod = waiting.pod;
         match waiting.resolved {
             Err(trouble) => self.hold(pod, trouble, &[]),
-            Ok(resolved) if !resolved.make.is_empty() => self.plan.steps.extend(resolved.make),
-            Ok(resolved) => {
+            Ok((claims, resolved)) if !resolved.missing.is_empty() => {
+                match carrier::supply(self.scene.world, pod, &claims, &resolved.missing) {
+                    Ok(steps) => self.plan.steps.extend(steps),
+                    Err(trouble) => self.hold(pod, trouble, &[]),
+                }
+            }
+            Ok((_, resolved)) => {
                 if let Err(trouble) = self.decide(pod, &resolved.claims) {
                     self.hold(pod, trouble, &resolved.claims);
                 }
@@ -142,7 +148,8 @@ impl<'a> Turn<'a> {
         let looks_on = match wanted {
             Wanted::Privileged(_) => true,
             Wanted::Claim(spec) => spec.claims.iter().flat_map(|it| it.alternatives()).any(|ask| {
-                let class = ask.device_class.as_deref().and_then(|it| self.scene.catalog.class(it));
+                let class =
+                    ask.device_class.as_deref().and_then(|it| self.scene.stock.catalog.class(it));
                 class.is_some_and(|it| it.admin_access)
             }),
         };
@@ -268,11 +275,12 @@ impl<'a> Turn<'a> {
             wanted.push((entry.as_str(), asks));
         }
         let scene = &mut self.scene;
-        let lowered = scene.snapshot.request(&scene.catalog, scene.constraints, &wanted);
+        let lowered =
+            scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
         let request = lowered.map_err(|error| refused(&error))?.request;
         let good: Vec<Offer> =
             offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
-        let inventory = &scene.snapshot.inventory;
+        let inventory = &scene.stock.snapshot.inventory;
         let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
         let Some(placement) = &chosen.placement else {
             let text = told::message(scene, &request, &good, &chosen, &offers.bad);
@@ -300,9 +308,9 @@ impl<'a> Turn<'a> {
         let scene = &self.scene;
         let found = scene.world.shelf::<Configs>().get(&claim.meta().key());
         let (selected, got) = (&given.selected, &given.allocations);
-        config::copy(claim, &scene.catalog, selected, got, scene, found.as_deref()).map_err(|why| {
-            Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name()))
-        })
+        config::copy(claim, &scene.stock.catalog, selected, got, scene, found.as_deref()).map_err(
+            |why| Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name())),
+        )
     }
 
     /// Sets devices aside, all of them in one write for each pool.
@@ -406,7 +414,7 @@ fn about(pod: &Pod) -> Reference {
 
 /// Whether a node reaches the pools in which something is set aside.
 fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
-    let inventory = &scene.snapshot.inventory;
+    let inventory = &scene.stock.snapshot.inventory;
     let Some(node) = inventory.nodes().get(node) else { return false };
     lines.iter().all(|line| {
         node.pools
