@@ -16,6 +16,8 @@ use jiff::Timestamp;
 
 use crate::claim::{self, Claim};
 use crate::config::Classes;
+use crate::gate;
+use crate::gate::refusal::Refusals;
 use crate::ledger::{Ledgers, Line};
 use crate::seen::Seen;
 
@@ -48,6 +50,8 @@ pub(super) struct Scene<'a> {
     pub(super) snapshot: Snapshot,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
+    /// Nodes that are not to be chosen again for a while.
+    pub(super) refusals: Refusals<'a>,
 }
 
 impl<'a> Scene<'a> {
@@ -72,13 +76,17 @@ impl<'a> Scene<'a> {
             }
         }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
-        for pod in objects.pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
-            let at = objects.nodes.binary_search_by(|it| it.metadata.name.cmp(&pod.spec.node_name));
+        for pod in objects.pods.iter().filter(|it| !it.is_over()) {
+            let node = gate::node_of(pod);
+            let at =
+                objects.nodes.binary_search_by(|it| it.metadata.name.as_str().cmp(node.as_ref()));
             if let Ok(at) = at {
                 sites[at].put(pod);
             }
         }
-        Self { world, now, constraints, catalog, pools: &objects.pools, ledgers, snapshot, sites }
+        let pools = objects.pools.as_slice();
+        let refusals = Refusals::new(pools, now);
+        Self { world, now, constraints, catalog, pools, ledgers, snapshot, sites, refusals }
     }
 
     pub(super) fn pool(&self, name: &str) -> Option<&'a Arc<Seen<DevicePool>>> {
