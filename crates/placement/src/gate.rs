@@ -61,10 +61,13 @@ pub(crate) fn is_last(pod: &Pod) -> bool {
     is_gated(pod) && pod.spec.scheduling_gates.len() == 1
 }
 
-/// How the gate of a pod was opened, if it had one. What somebody else wrote there is nothing.
+/// How the gate of a pod was opened, if it had one. What somebody else wrote there is nothing, nor is
+/// what was copied from another pod: that is older than the pod itself.
 pub(crate) fn opened(pod: &Pod) -> Option<Opened> {
     let text = pod.metadata.annotations.get(OPENED_ANNOTATION)?;
-    serde_json::from_str(text).ok().filter(|_| !is_gated(pod))
+    let opened: Opened = serde_json::from_str(text).ok()?;
+    let own = pod.metadata.creation_timestamp.is_none_or(|made| opened.at >= made);
+    (own && !is_gated(pod)).then_some(opened)
 }
 
 /// The node a pod is on, or is pinned to; empty if it has none yet.
@@ -89,7 +92,9 @@ pub(crate) fn open(pod: &Pod, node: &str, now: Timestamp) -> Result<Step, Troubl
         }});
         said = format!("the devices of the pod are on node {node}; its scheduler may go on");
     }
-    let opened = Opened { node: node.to_owned(), at: second(now), stuck: false };
+    // The server's clock may be ahead of ours.
+    let at = pod.metadata.creation_timestamp.map_or(now, |made| made.max(now));
+    let opened = Opened { node: node.to_owned(), at: second(at), stuck: false };
     let write = Write::Merge {
         resource: Pod::RESOURCE,
         key: pod.metadata.key(),

@@ -106,6 +106,14 @@ fn a_note_that_is_not_ours_is_nothing() {
     pod.metadata.annotations.insert(OPENED_ANNOTATION.to_owned(), text.to_owned());
     assert_eq!(opened(&pod).unwrap().node, "n1");
     assert_eq!(node_of(&pod), "n1");
+    let later: Timestamp = "2026-01-01T00:00:01Z".parse().unwrap();
+    pod.metadata.creation_timestamp = Some(later);
+    assert_eq!(opened(&pod), None, "it was copied from a pod of before");
+    let step = open(&pod, "n2", now()).unwrap();
+    let Write::Merge { body, .. } = &step.write else { panic!("{step:?}") };
+    let text = body["metadata"]["annotations"][OPENED_ANNOTATION].as_str().unwrap().to_owned();
+    pod.metadata.annotations.insert(OPENED_ANNOTATION.to_owned(), text);
+    assert_eq!(opened(&pod).unwrap().node, "n2", "whose clock is ahead does not matter");
     pod.spec.scheduling_gates = serde_json::from_value(json!([{"name": GATE}])).unwrap();
     assert_eq!(opened(&pod), None, "its gate is there still");
 }
