@@ -44,8 +44,8 @@ pub use pod_devices::{
     ClaimSource, DeviceReference, InlineTemplate, PodClaim, PodClaims, PodDevices,
 };
 pub use pool::{
-    ClaimReference, Device, DevicePool, HoldState, LedgerEntry, PoolSpec, PoolStatus, Taint,
-    TaintEffect,
+    ClaimReference, Device, DevicePool, HoldState, LedgerEntry, NodeRefusal, PoolSpec, PoolStatus,
+    Taint, TaintEffect,
 };
 pub use privileged_claim::{DevicePrivilegedClaim, PrivilegedClaimSpec, PrivilegedClaimStatus};
 pub use request::{Draw, Requests, TypedRequest};

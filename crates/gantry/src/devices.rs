@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use gantry_apiserver::{Api, Caller};
-use gantry_placement::{Books, ClassStanding, DriverStanding, NAME, Release, Results, Scheduler};
+use gantry_placement::{
+    Books, ClassStanding, DriverStanding, Gate, NAME, Release, Results, Scheduler,
+};
 use gantry_reconcile::Controller;
 use gantry_sim::members::Member;
 use serde_json::{Value, json};
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use crate::up::Door;
 
 mod configs;
+pub mod webhook;
 
 pub use configs::Reader;
 
@@ -37,6 +40,7 @@ pub fn members() -> Vec<Member> {
         member(Arc::new(Release), 4),
         member(Arc::new(Books), 4),
         member(Arc::new(Results), 4),
+        member(Arc::new(Gate), 1),
         member(Arc::new(ClassStanding::default()), 1),
         member(Arc::new(DriverStanding), 1),
     ]

@@ -4,12 +4,15 @@
 //! The rights are the least that work. Whatever is only needed by something that is off by default
 //! is a file of its own in `config/operator/optional`.
 
+use gantry_placement::admission::CONFIGURATION;
 use serde_json::{Value, json};
 
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
+use crate::devices::webhook::SERVICE;
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
 use crate::operator::scaling::LEDGER;
+use crate::operator::webhook::SECRET;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
@@ -46,6 +49,7 @@ pub fn manifests() -> Vec<Manifest> {
         file("50-service.yaml", vec![service()]),
         file("60-deployment.yaml", vec![deployment()]),
         file("optional/check-user-access.yaml", access_reviews()),
+        file("optional/devices-webhook.yaml", devices_webhook()),
         file("optional/devices.yaml", devices()),
         file("optional/quota.yaml", quota()),
         file("optional/scaling.yaml", scaling()),
@@ -226,6 +230,34 @@ fn devices() -> Vec<Value> {
     let about = "Lets the operator give devices and nodes to pods that claim devices; for \
                  devices.enabled. It can then bind every pod, and delete pods whose devices are tainted.";
     vec![cluster_wide(name, about, &crate::devices::rules()), cluster_binding(name)]
+}
+
+fn devices_webhook() -> Vec<Value> {
+    let name = "gantry-devices-webhook";
+    let about = "Lets the operator tell the API server to ask it about pods that claim devices; for \
+                 devices.webhook.enabled. It could then have the server ask it about everything.";
+    let group = "admissionregistration.k8s.io";
+    let both = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let mut own = rule(group, both, &["get", "patch"]);
+    own["resourceNames"] = json!([CONFIGURATION]);
+    let everywhere = cluster_wide(name, about, &[rule(group, both, &["create"]), own]);
+    let secret = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
+        "metadata": in_namespace(name),
+        "rules": [
+            rule("", &["secrets"], &["create"]),
+            named_rule("", "secrets", &[SECRET], &["get", "update"]),
+        ],
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": in_namespace(SERVICE),
+        "spec": {
+            "selector": { "app.kubernetes.io/name": "gantry-operator" },
+            "ports": [{ "name": "webhook", "port": 443, "targetPort": 9443 }],
+        },
+    });
+    vec![everywhere, cluster_binding(name), secret, binding(name), service]
 }
 
 fn quota() -> Vec<Value> {

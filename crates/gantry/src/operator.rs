@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod definitions;
 pub mod reload;
 pub mod scaling;
+pub mod webhook;
 
 use std::time::Duration;
 
@@ -194,6 +195,17 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
             None
         }
     };
+    let token = shell.tasks.token().clone();
+    tokio::select! {
+        biased;
+        // Each may be dropped: what is half written is found by the next start.
+        () = std::future::ready(()), if token.is_cancelled() => {}
+        started = webhook::start(&start, &mut shell) => started?,
+        signal = signals.next() => {
+            tracing::info!(%signal, "told to stop before the start was done");
+            token.cancel();
+        }
+    }
     if !shell.tasks.token().is_cancelled() {
         controllers::start(&start, &mut shell, &standing, scaling)?;
         let Start { checked, follow, .. } = start;

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::claim::{self, Claim, is_hold};
 use crate::condition::{self, Says, second};
+use crate::gate;
 use crate::ledger;
 use crate::scheduler::scene::{catalog, whole};
 use crate::seen::Seen;
@@ -74,6 +75,13 @@ impl Controller for Books {
         let mut status = Map::new();
         if entries != pool.status.allocations {
             status.insert("allocations".to_owned(), json!(entries));
+        }
+        let (refusals, next) = gate::refusal::left(&pool, now);
+        if let Some(next) = next {
+            plan.look_at(next, now);
+        }
+        if refusals != pool.status.refusals {
+            status.insert("refusals".to_owned(), json!(refusals));
         }
         let says = standing(world, &pool, &entries);
         let news: Vec<Says> =

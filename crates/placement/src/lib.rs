@@ -13,8 +13,9 @@
 //! write to it.
 //!
 //! [`Scheduler`] decides about all pods that wait, because they compete; [`Release`] about what ends,
-//! claim by claim; [`Books`] about ledgers, pool by pool; [`Results`] tells pods what they have; [`ClassStanding`] and [`DriverStanding`] say
-//! what classes and drivers are worth.
+//! claim by claim; [`Books`] about ledgers, pool by pool; [`Results`] tells pods what they have;
+//! [`Gate`] looks after pods that another scheduler binds; [`ClassStanding`] and [`DriverStanding`] say
+//! what classes and drivers are worth. [`admission`] answers an API server that asks about new objects.
 
 mod carrier;
 mod claim;
@@ -23,7 +24,10 @@ mod config;
 mod ledger;
 mod seen;
 
+pub mod admission;
+
 mod books;
+mod gate;
 mod release;
 mod results;
 mod scheduler;
@@ -34,6 +38,7 @@ mod tests;
 
 pub use books::Books;
 pub use config::{Configs, Reference, referred};
+pub use gate::{GATE, Gate};
 pub use release::Release;
 pub use results::Results;
 pub use scheduler::scene::catalog;

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::carrier;
 use crate::claim::Claim;
+use crate::gate;
 use crate::scheduler::NAME;
 use crate::seen::Seen;
 
@@ -23,8 +24,6 @@ use crate::seen::Seen;
 pub(crate) const STATUSES_ANNOTATION: &str = "devmgmtproto.k8s.io/device-claim-statuses";
 /// From the names of containers to their devices.
 pub(crate) const ALLOCATIONS_ANNOTATION: &str = "devmgmtproto.k8s.io/device-allocations";
-/// What keeps other schedulers from pods whose devices are not settled.
-const GATE: &str = "devmgmtproto.k8s.io/devices";
 /// How long it is said of a pod that nobody looks after its devices.
 const SAID_FOR: Duration = Duration::from_secs(60);
 
@@ -85,13 +84,16 @@ impl Controller for Results {
 
 /// Says that nobody looks after the devices of a pod.
 fn unmanaged(pod: &Pod, now: Timestamp, plan: &mut Plan) {
-    let gated = pod.spec.scheduling_gates.iter().any(|it| it.name == GATE);
-    if gated || pod.spec.scheduler_name == NAME {
+    let ours = pod.spec.scheduler_name == NAME || gate::is_gated(pod);
+    if ours || gate::opened(pod).is_some() {
         return;
     }
     let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
-    let message =
-        format!("the pod claims devices and will run without them; set schedulerName: {NAME}");
+    let message = format!(
+        "the pod claims devices and will run without them; set schedulerName: {NAME}, or the \
+         scheduling gate {}",
+        gate::GATE
+    );
     let made = pod.metadata.creation_timestamp.unwrap_or(now);
     // Said while it is new: later it would only be said again.
     if now.duration_since(made).unsigned_abs() < SAID_FOR {

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 
 use crate::carrier::{self, Resolved, Trouble};
 use crate::config::Configs;
+use crate::gate;
 use crate::ledger::Ledgers;
 use crate::results::ALLOCATIONS_ANNOTATION;
 use crate::seen::{Quota, Seen};
@@ -29,7 +30,7 @@ use stock::Objects;
 use turn::Turn;
 
 mod offer;
-mod quota;
+pub(crate) mod quota;
 pub(crate) mod scene;
 mod status;
 mod stock;
@@ -149,9 +150,10 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Whether a pod is this scheduler's business.
+/// Whether a pod is this scheduler's business: by its name, or by the gate before it, now or before.
 fn is_ours(pod: &Pod) -> bool {
-    pod.spec.scheduler_name == NAME && !pod.is_over()
+    let ours = pod.spec.scheduler_name == NAME || gate::is_gated(pod);
+    (ours || gate::opened(pod).is_some()) && !pod.is_over()
 }
 
 /// Whether a pod has a node and was told what it has there: it had everything then.
@@ -160,14 +162,17 @@ fn is_told(pod: &Pod) -> bool {
     told && !pod.spec.node_name.is_empty()
 }
 
-/// Whether a pod has no node, or has one and not all that it claims.
+/// Whether a pod has no node, or has one, or is pinned to one, and not all that it claims.
 ///
 /// The latter is nobody's plan. It comes of two who believe to lead, and is put right.
 pub(crate) fn waits(world: &World, pod: &Pod) -> bool {
-    if !is_ours(pod) || pod.metadata.is_going() || !pod.spec.scheduling_gates.is_empty() {
+    if !is_ours(pod) || pod.metadata.is_going() {
         return false;
     }
-    if pod.spec.node_name.is_empty() {
+    if !pod.spec.scheduling_gates.is_empty() {
+        return gate::is_last(pod);
+    }
+    if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == NAME {
         return true;
     }
     if !carrier::has_carrier(pod) || is_told(pod) {

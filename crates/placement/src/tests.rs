@@ -4,5 +4,6 @@ mod build;
 mod crashes;
 mod crowd;
 mod decisions;
+mod gates;
 mod invariants;
 mod scenarios;

@@ -28,9 +28,11 @@ use crate::tls::{self, ClientAuthority, TlsError};
 
 mod authority;
 mod register;
+mod sealed;
 
 use authority::{Authority, Leaf};
 pub use register::{Record, Register};
+pub use sealed::Sealed;
 
 /// What the authority calls itself.
 const AUTHORITY: &str = "gantry-ca";
@@ -241,12 +243,21 @@ fn check(
     wanted: &Leaf<'_>,
     now: Timestamp,
 ) -> Result<Facts, &'static str> {
+    check_against(&authority.own.certificate, identity, wanted, now)
+}
+
+/// The same by the certificate of an authority alone.
+fn check_against(
+    trusted: &str,
+    identity: &Identity,
+    wanted: &Leaf<'_>,
+    now: Timestamp,
+) -> Result<Facts, &'static str> {
     const BROKEN: &str = "the file is broken";
     const FOREIGN: &str = "it is not of this authority, or not valid now";
     let key = tls::certified_key(identity).map_err(|_| BROKEN)?;
     let certificate = key.cert.first().ok_or(BROKEN)?;
     let facts = peer::read(certificate).map_err(|_| BROKEN)?;
-    let trusted = &authority.own.certificate;
     match wanted {
         Leaf::Server { names } => {
             if !is_server_of(trusted, certificate, now) {
@@ -327,6 +338,11 @@ fn key_pair(pem: &str) -> Option<KeyPair> {
 fn server_names(more: &[String]) -> Result<BTreeSet<String>, PkiError> {
     let mut names: BTreeSet<String> = DNS_NAMES.iter().map(|name| (*name).to_owned()).collect();
     names.extend(ADDRESSES.iter().map(IpAddr::to_string));
+    named(names, more)
+}
+
+/// These names and more of them.
+fn named(mut names: BTreeSet<String>, more: &[String]) -> Result<BTreeSet<String>, PkiError> {
     for name in more {
         let refused = || PkiError::Name { name: name.clone() };
         let parsed = ServerName::try_from(name.as_str()).map_err(|_| refused())?;

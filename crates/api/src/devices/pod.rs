@@ -41,9 +41,17 @@ impl Carried {
     /// # Errors
     /// Claims that cannot be read, or that come from two carriers at once. Such a pod must not run.
     pub fn of(pod: &Value) -> Result<Option<Self>, Findings> {
+        let (carried, findings) = Self::remarked(pod);
+        if findings.is_accepted() { Ok(carried) } else { Err(findings) }
+    }
+
+    /// The same with all that is to be said about it, what is accepted and should be written
+    /// differently included.
+    #[must_use]
+    pub fn remarked(pod: &Value) -> (Option<Self>, Findings) {
         let mut findings = Findings::from(Source::Server);
         let carried = read(&mut Node::from_json(pod), &mut findings);
-        if findings.is_accepted() { Ok(carried) } else { Err(findings) }
+        (carried, findings)
     }
 }
 

@@ -165,11 +165,29 @@ pub struct PoolStatus {
     /// against the last, so that no device is given away twice.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allocations: Vec<LedgerEntry>,
+    /// Nodes that refused pods with devices of the pool. Until then they are not chosen again for
+    /// pods of the same owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub refusals: Vec<NodeRefusal>,
     /// `Valid`: the pool can be used. `AmbiguousDeviceType`: the driver has several types and the
     /// pool names none. `Overcommitted`: more is held than published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "kubernetes::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A node that the scheduler of a pod would not give it to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRefusal {
+    /// The identity of the object that controls the pod, and makes another in its place.
+    pub owner_uid: String,
+    /// The node.
+    pub node_name: String,
+    /// When the node may be tried again.
+    #[schemars(extend("format" = "date-time"), with = "String")]
+    pub until: Time,
 }
 
 /// A hold on a device, or on a number of devices of a pool that does not list them.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
 use crate::containers::Containers;
+use crate::devices::webhook;
 use crate::output::Output;
 use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
@@ -119,6 +120,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     progress.done(output, "api server", &format!("https://{address}"));
     let door = Door::of_server(&api);
     let kinds = up::install_kinds(&door).await?;
+    webhook::settle(&api, &door).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings =
         up::Settings { profile: profile.into(), certificates: authority, scheduler: !no_scheduler };

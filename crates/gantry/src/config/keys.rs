@@ -380,6 +380,36 @@ pub const KEYS: &[Key] = &[
         about: "Whether pods that claim devices are given devices and nodes.",
     },
     Key {
+        path: "devices.mode",
+        form: Form::Word(&["scheduler", "gate"]),
+        default: Usual::Text("scheduler"),
+        effect: Effect::Restart,
+        about: "What the webhook gives pods that claim devices and name nobody: `schedulerName: gantry`, or the \
+                gate behind which their own scheduler waits. Both are understood whatever this says.",
+    },
+    Key {
+        path: "devices.webhook.enabled",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether the API server asks about new pods that claim devices, and about objects of the group.",
+    },
+    Key {
+        path: "devices.webhook.bindAddress",
+        form: Form::Address { empty: Empty::Default },
+        default: Usual::Text(":9443"),
+        effect: Effect::Restart,
+        about: "Where the API server is answered.",
+    },
+    Key {
+        path: "devices.webhook.url",
+        form: Form::Text,
+        default: Usual::Text(""),
+        effect: Effect::Restart,
+        about: "Where the API server reaches that: `https://<host>:<port>`. Empty: the service `gantry-webhook` \
+                in the operator's namespace.",
+    },
+    Key {
         path: "simulation.enabled",
         form: Form::Flag,
         default: Usual::Flag(false),

@@ -13,6 +13,10 @@ use serde_json::Value;
 use super::duration;
 use super::values::{Layer, Origin, Remark, Report, Values};
 
+mod devices;
+
+pub use devices::{Devices, Webhook};
+
 /// The configuration, as the keys of the file are named. Every value is valid, and zeros that stand
 /// for a default have been replaced by it.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -228,14 +232,6 @@ pub struct SecretReference {
     pub name: String,
 }
 
-/// Pods that claim devices.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Devices {
-    /// Whether they are given devices and nodes.
-    pub enabled: bool,
-}
-
 /// Simulated nodes.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -311,6 +307,7 @@ pub fn settle<'a>(
     check_times(&values, &mut report);
     check_endpoints(&values, &mut report);
     check_secret(&values, &mut report);
+    devices::check(&values, &mut report);
     if values.get("mcad.dispatcher") == true {
         let text = "Gantry does not dispatch to other clusters; remove it";
         refuse(&values, &mut report, "mcad.dispatcher", text.to_owned());

@@ -36,6 +36,7 @@ pub const ALL: &[Controller] = &[
     Controller { name: "device-release", usually: true },
     Controller { name: "device-books", usually: true },
     Controller { name: "device-results", usually: true },
+    Controller { name: "device-gate", usually: true },
     Controller { name: "device-classes", usually: true },
     Controller { name: "device-drivers", usually: true },
 ];
@@ -383,6 +384,7 @@ mod tests {
                     "device-scheduler",
                     "device-release",
                     "device-books",
+                    "device-gate",
                     "device-classes",
                     "device-drivers",
                 ],

@@ -4,6 +4,7 @@
 mod access;
 mod dual_pods;
 mod flows;
+mod gate;
 mod guests;
 mod hand_over;
 mod like_kubernetes;

@@ -4,6 +4,7 @@ mod reload;
 mod rights;
 mod simulation;
 mod start;
+mod webhook;
 
 use std::process::ExitStatus;
 

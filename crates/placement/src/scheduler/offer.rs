@@ -6,8 +6,10 @@ use gantry_devices::Offer;
 use gantry_pods::fit;
 use gantry_pods::view::{Node, NodeSelector, Pod};
 use gantry_pods::{Need, Site};
+use jiff::Timestamp;
 
 use crate::claim::Claim;
+use crate::gate;
 
 use super::scene::Scene;
 
@@ -19,6 +21,8 @@ pub(super) type Tally = BTreeMap<String, usize>;
 pub(super) struct Offers {
     pub(super) good: Vec<Offer>,
     pub(super) bad: Tally,
+    /// When a node will do that was refused of late.
+    pub(super) until: Option<Timestamp>,
 }
 
 impl Offers {
@@ -26,9 +30,19 @@ impl Offers {
     pub(super) fn new<'a>(scene: &Scene<'a>, pod: &'a Pod, had: &[&Claim]) -> Self {
         let need = Need::new(pod);
         let pins: Vec<Pin<'_>> = had.iter().filter_map(|claim| Pin::of(claim)).collect();
-        let mut offers = Self::default();
+        let refused = scene.refusals.of(pod);
+        let until = refused.iter().map(|it| it.until.0).min();
+        let mut offers = Self { until, ..Self::default() };
+        let place = gate::node_of(pod);
         for (node, site) in scene.sites.iter().enumerate() {
-            match misfit(&need, site, &pins) {
+            let name = &site.node.metadata.name;
+            let misfit = match refused.iter().any(|it| it.node_name == *name) {
+                true => {
+                    Some(vec!["node(s) were refused by the pod's scheduler of late".to_owned()])
+                }
+                false => misfit(&need, site, &place, &pins),
+            };
+            match misfit {
                 None => offers.good.push(Offer { node, load: load(&need, site) }),
                 Some(reasons) => {
                     for reason in reasons {
@@ -69,13 +83,17 @@ impl<'a> Pin<'a> {
 }
 
 /// Why a node will not do.
-fn misfit<'a>(need: &Need<'a>, site: &Site<'a>, pins: &[Pin<'_>]) -> Option<Vec<String>> {
+fn misfit<'a>(
+    need: &Need<'a>,
+    site: &Site<'a>,
+    place: &str,
+    pins: &[Pin<'_>],
+) -> Option<Vec<String>> {
     let node = site.node;
-    let bound = need.pod.spec.node_name.as_str();
-    if !bound.is_empty() {
-        // It is there, whether it should be or not.
+    if !place.is_empty() {
+        // It is there, or will be, whether it should be or not.
         let other = || vec!["node(s) were not the pod's own".to_owned()];
-        return (bound != node.metadata.name).then(other);
+        return (place != node.metadata.name).then(other);
     }
     if let Some(pin) = pins.iter().find(|it| !it.allows(node)) {
         return Some(vec![format!("node(s) did not reach the devices of claim {}", pin.claim)]);

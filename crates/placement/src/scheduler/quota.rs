@@ -14,7 +14,7 @@ use crate::seen::{Quota, Seen};
 /// How the name of a limit ends, after the name of the class.
 const LIMIT: &str = ".deviceclass.devmgmtproto.k8s.io/devices";
 /// The label of namespaces that may look on.
-const ADMIN_LABEL: &str = "devmgmtproto.k8s.io/admin-access";
+pub(crate) const ADMIN_LABEL: &str = "devmgmtproto.k8s.io/admin-access";
 
 /// What this plan gave, by namespace and class.
 #[derive(Debug, Default)]

@@ -17,6 +17,8 @@ use jiff::Timestamp;
 
 use crate::claim::{self, Claim};
 use crate::config::Classes;
+use crate::gate;
+use crate::gate::refusal::Refusals;
 use crate::ledger::{Ledgers, Line};
 use crate::seen::Seen;
 
@@ -35,6 +37,8 @@ pub(super) struct Scene<'a> {
     pub(super) ledgers: Ledgers<'a>,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
+    /// Nodes that are not to be chosen again for a while.
+    pub(super) refusals: Refusals<'a>,
 }
 
 impl<'a> Scene<'a> {
@@ -59,13 +63,17 @@ impl<'a> Scene<'a> {
             }
         }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
-        for pod in pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
-            let at = objects.nodes.binary_search_by(|it| it.metadata.name.cmp(&pod.spec.node_name));
+        for pod in pods.iter().filter(|it| !it.is_over()) {
+            let node = gate::node_of(pod);
+            let at =
+                objects.nodes.binary_search_by(|it| it.metadata.name.as_str().cmp(node.as_ref()));
             if let Ok(at) = at {
                 sites[at].put(pod);
             }
         }
-        Self { world, now, constraints, stock, strays, pools: &objects.pools, ledgers, sites }
+        let pools = objects.pools.as_slice();
+        let refusals = Refusals::new(pools, now);
+        Self { world, now, constraints, stock, strays, pools, ledgers, sites, refusals }
     }
 
     /// Ends the plan, which gave these entries: others will be given what is left when it was carried

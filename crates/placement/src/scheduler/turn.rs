@@ -15,6 +15,7 @@ use crate::carrier::{self, Trouble};
 use crate::claim::{Claim, MOST_CONSUMERS, is_hold};
 use crate::condition::{self, Says};
 use crate::config::{self, Configs, Copies};
+use crate::gate;
 use crate::ledger::{self, Line};
 
 use super::offer::Offers;
@@ -107,9 +108,16 @@ impl<'a> Turn<'a> {
         for (_, claim) in claims {
             self.check(pod, claim)?;
         }
+        if claims.is_empty() && gate::is_gated(pod) {
+            self.plan.steps.push(gate::open(pod, "", self.scene.now)?);
+            return Ok(());
+        }
         let (had, open): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, it)| it.is_allocated());
         let had: Vec<&Claim> = had.into_iter().map(|(_, it)| it).collect();
         let offers = Offers::new(&self.scene, pod, &had);
+        if let Some(until) = offers.until {
+            self.plan.look_at(until, self.scene.now);
+        }
         let placed = match open.is_empty() {
             true => self.place(pod, &had, &offers),
             false => self.equip(pod, &open, &had, &offers),
@@ -171,8 +179,10 @@ impl<'a> Turn<'a> {
             return Ok(());
         }
         self.put(pod, node);
-        if pod.spec.node_name.is_empty() {
-            let node = self.scene.sites[node].node.metadata.name.clone();
+        let node = self.scene.sites[node].node.metadata.name.clone();
+        if gate::is_gated(pod) {
+            self.plan.steps.push(gate::open(pod, &node, self.scene.now)?);
+        } else if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == super::NAME {
             let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
             let said = format!("Successfully assigned {key} to {node}");
             let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
@@ -193,7 +203,7 @@ impl<'a> Turn<'a> {
     }
 
     fn put(&mut self, pod: &'a Pod, node: usize) {
-        if pod.spec.node_name.is_empty() {
+        if gate::node_of(pod).is_empty() {
             self.scene.sites[node].put(pod);
         }
     }
@@ -362,7 +372,7 @@ impl<'a> Turn<'a> {
         let uid = pod.metadata.uid.as_str();
         let alone = |it: &&&Claim| it.consumers().iter().all(|consumer| consumer.uid == uid);
         let first = had.iter().filter(alone).min_by_key(|it| it.name());
-        let Some(claim) = first.filter(|_| pod.spec.node_name.is_empty()) else {
+        let Some(claim) = first.filter(|_| gate::node_of(pod).is_empty()) else {
             return Err(trouble);
         };
         let since = self.scene.ledgers.of(claim).iter().map(|it| it.entry.since.0);
@@ -374,13 +384,15 @@ impl<'a> Turn<'a> {
     /// Says why a pod waits, when that is news.
     fn hold(&mut self, pod: &Pod, trouble: Trouble, claims: &[(String, Claim)]) {
         let Trouble { reason, message } = trouble;
+        // With the gate before it, it is not yet for anybody to say that no node will do.
+        let word = if gate::is_gated(pod) { "SchedulingGated" } else { "Unschedulable" };
         let said = Said {
             kind: "PodScheduled",
             status: Truth::False,
-            reason: "Unschedulable".to_owned(),
+            reason: word.to_owned(),
             message: message.clone(),
         };
-        if pod.spec.node_name.is_empty() && !said.is_true_of(pod) {
+        if gate::node_of(pod).is_empty() && !said.is_true_of(pod) {
             let event = if reason == NO_NODE { "FailedScheduling" } else { reason };
             let note = Note::warning(about(pod), event, message.clone()).doing("Scheduling");
             let write = say(pod, Some(&said), None, self.scene.now);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::invariants;
 use crate::claim::ENTRY_ANNOTATION;
-use crate::{Books, ClassStanding, DriverStanding, Quota, Release, Results, Scheduler, Seen};
+use crate::{Books, ClassStanding, DriverStanding, Gate, Quota, Release, Results, Scheduler, Seen};
 
 pub(super) const PODS: Resource = Pod::RESOURCE;
 pub(super) const CLAIMS: Resource = <Seen<DeviceClaim> as View>::RESOURCE;
@@ -40,7 +40,7 @@ impl Team {
     }
 
     pub(super) fn all(&self) -> Vec<&dyn Controller> {
-        vec![&self.scheduler, &Release, &Books, &Results, &self.classes, &DriverStanding]
+        vec![&self.scheduler, &Release, &Books, &Results, &Gate, &self.classes, &DriverStanding]
     }
 }
 

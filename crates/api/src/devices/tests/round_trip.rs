@@ -327,6 +327,11 @@ fn pool() -> impl Strategy<Value = DevicePool> {
                     state: HoldState::Reserved,
                     since: moment(),
                 }],
+                refusals: vec![NodeRefusal {
+                    owner_uid: "uid".to_owned(),
+                    node_name: "node".to_owned(),
+                    until: moment(),
+                }],
                 conditions: vec![condition()],
             }),
             ..DevicePool::default()

@@ -1,5 +1,7 @@
 //! The whole structure: its defaults, the rules between keys, and that no key is missing in it.
 
+use gantry_placement::admission::Mode;
+
 use super::*;
 use crate::config::document;
 use crate::config::keys::{Effect, KEYS, Usual};
@@ -83,7 +85,16 @@ fn op_9_nothing_needs_to_be_said() {
     };
     assert_eq!(instascale, expected);
     assert!(controllers.is_none());
-    assert_eq!(devices, Devices { enabled: false });
+    let expected = Devices {
+        enabled: false,
+        mode: Mode::Scheduler,
+        webhook: Webhook {
+            enabled: false,
+            bind_address: BindAddress::Everywhere(9443),
+            url: String::new(),
+        },
+    };
+    assert_eq!(devices, expected);
     assert_eq!(simulation, Simulation { enabled: false });
 }
 

@@ -152,3 +152,110 @@ async fn two_pods_share_devices_and_give_them_back() {
     assert_eq!(cluster.entries().await, 0, "the ledgers come before the finalizer");
     cluster.stop(Signal::TERM).await;
 }
+
+/// Sends what kubectl would, and gives back what it would print: the answer and its warnings.
+async fn told(cluster: &Cluster, path: &str, object: &Value) -> (Value, Vec<String>) {
+    let answer = cluster.client.send(Request::post(path, object)).await.unwrap();
+    let warnings = answer.headers.get_all("warning").iter();
+    // `299 - "text"`, with quotes and backslashes escaped.
+    let text = |it: &http::HeaderValue| -> String {
+        let quoted = it.to_str().unwrap().strip_prefix("299 - ").unwrap().to_owned();
+        serde_json::from_str(&quoted).unwrap()
+    };
+    let warnings = warnings.map(text).collect();
+    (answer.json().unwrap(), warnings)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
+    let cluster = Cluster::ephemeral().await;
+    let classes = format!("{DEVICES}/deviceclasses");
+    let class = json!({
+        "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClass",
+        "metadata": {"name": "odd"},
+        "spec": {"deviceTypes": "gpu", "deviceMaxCount": 1, "contstraints": "device.vendor = 'a'"},
+    });
+    let (made, warnings) = told(&cluster, &classes, &class).await;
+    assert_eq!(made["metadata"]["name"], "odd", "{made}");
+    assert_eq!(
+        warnings,
+        [
+            "spec.deviceMaxCount: deprecated name; use \"maxDeviceCount\"",
+            "spec.contstraints: read as \"constraints\": ignoring it would open the class to the \
+             devices of every vendor; use that name",
+            "spec.deviceTypes: deprecated name; use \"deviceType\"",
+            "spec.constraints: `=` is not CEL; use `==`. Until then the constraint does not compile \
+             and no device matches",
+        ]
+    );
+    // What no schema can say is refused as well.
+    let mut several = class.clone();
+    several["metadata"]["name"] = json!("several");
+    several["spec"]["deviceTypes"] = json!(["gpu", "nic"]);
+    let (refused, _) = told(&cluster, &classes, &several).await;
+    let message = refused["message"].as_str().unwrap();
+    let expected = "spec.deviceTypes: a class has one device type, not 2; use \"deviceType\"";
+    assert!(message.contains(expected), "{message}");
+
+    let privileged = json!({
+        "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DevicePrivilegedClaim",
+        "metadata": {"name": "all"}, "spec": {"driver": "gpu.example.com"},
+    });
+    let place = format!("{DEVICES}/namespaces/default/deviceprivilegedclaims");
+    let (refused, _) = told(&cluster, &place, &privileged).await;
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("needs the label devmgmtproto.k8s.io/admin-access"), "{message}");
+
+    let mut bare = pod("bare");
+    bare["spec"].as_object_mut().unwrap().remove("schedulerName");
+    let (made, warnings) = told(&cluster, PODS, &bare).await;
+    assert_eq!(made["spec"]["schedulerName"], "gantry", "{made}");
+    assert_eq!(warnings, Vec::<String>::new());
+    let mut wrong = pod("wrong");
+    wrong["metadata"]["annotations"]["devmgmtproto.k8s.io/container-devices"] =
+        json!(r#"{"side":[{"name":"t"}]}"#);
+    let (refused, _) = told(&cluster, PODS, &wrong).await;
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("the pod has no container \"side\""), "{message}");
+    let mut plain = pod("plain");
+    plain["metadata"].as_object_mut().unwrap().remove("annotations");
+    plain["spec"].as_object_mut().unwrap().remove("schedulerName");
+    let (made, _) = told(&cluster, PODS, &plain).await;
+    assert_eq!(made["spec"]["schedulerName"], "default-scheduler", "it claims nothing");
+}
+
+/// The gate, with the scheduler of the cluster in the place of Kubernetes' own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_behind_the_gate_is_bound_by_the_other_scheduler() {
+    let cluster = Cluster::ephemeral().await;
+    let nodes = cluster.get("/api/v1/nodes").await;
+    let node = nodes["items"][1]["metadata"]["name"].as_str().unwrap().to_owned();
+    let driver = json!({"metadata": {"name": "gpu.example.com"}, "deviceTypes": ["gpu"]});
+    cluster.publish("devicedrivers", "DeviceDriver", driver).await;
+    let spec = json!({"nodeName": node, "driver": "gpu.example.com", "deviceCount": 1});
+    cluster
+        .publish("devicepools", "DevicePool", json!({"metadata": {"name": "p"}, "spec": spec}))
+        .await;
+    let train = json!({"metadata": {"name": "train"}, "spec": {"claims": [{"deviceType": "gpu"}]}});
+    cluster.publish("deviceclaims", "DeviceClaim", train).await;
+    let mut gated = pod("gated");
+    gated["spec"].as_object_mut().unwrap().remove("schedulerName");
+    gated["spec"]["schedulingGates"] = json!([{"name": "devmgmtproto.k8s.io/devices"}]);
+    let term = json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]});
+    gated["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+    }});
+    cluster.post(PODS, &gated).await;
+    let told = "devmgmtproto.k8s.io/device-allocations";
+    let runs = |it: &Value| {
+        it["status"]["phase"] == "Running" && it["metadata"]["annotations"][told].is_string()
+    };
+    let pod = cluster.until(&format!("{PODS}/gated"), "runs with its devices", runs).await;
+    assert_eq!(pod["spec"]["nodeName"], *node);
+    assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
+    let terms = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        ["nodeSelectorTerms"];
+    let pin = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    assert_eq!(terms[0]["matchFields"], json!([pin]));
+    assert_eq!(terms[0]["matchExpressions"], term["matchExpressions"], "what was asked stays");
+}
