@@ -46,7 +46,9 @@ impl Known {
         let others = self.entries.iter().filter(|(_, (entry, _))| !usable(entry));
         if others.clone().count() > UNUSABLE {
             let oldest = others.min_by_key(|(_, (_, at))| *at).map(|(name, _)| name.clone());
-            oldest.map(|name| self.entries.remove(&name));
+            if let Some(oldest) = oldest {
+                self.entries.remove(&oldest);
+            }
         }
     }
 }

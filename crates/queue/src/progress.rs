@@ -107,9 +107,9 @@ impl Controller for Progress {
             }
         }
         let items = self.items(world, &wrapper);
-        let open = items.iter().filter_map(|it| it.made.as_ref().err());
-        let open = open.filter(|it| matches!(it, Fault::Unsettled { .. }));
-        if let Some(open) = open.filter(|_| wrapper.status.can_run).next() {
+        let mut faults = items.iter().filter_map(|it| it.made.as_ref().err());
+        let open = faults.find(|it| matches!(it, Fault::Unsettled { .. }));
+        if let Some(open) = open.filter(|_| wrapper.status.can_run) {
             return ask(&wrapper, open, now);
         }
         let seen = Seen {

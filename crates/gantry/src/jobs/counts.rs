@@ -127,7 +127,9 @@ impl Counts {
             News::TakenBack(reason) => {
                 self.preemptions.get_or_create(&Reason { reason }).inc();
             }
-            News::Requeued => drop(self.requeuings.inc()),
+            News::Requeued => {
+                self.requeuings.inc();
+            }
         }
     }
 

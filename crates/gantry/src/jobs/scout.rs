@@ -135,7 +135,9 @@ impl Scout {
             tokio::select! {
                 // Each may be dropped: a notice is kept, and what is under way stays there.
                 () = self.news.notified() => {}
-                Some(name) = under_way.next() => drop(busy.remove(&name)),
+                Some(name) = under_way.next() => {
+                    busy.remove(&name);
+                }
                 () = clock.sleep(ROUND) => {
                     let all = handle.world().shelf::<AppWrapper>().all();
                     all.iter().filter(|it| it.status.can_run).for_each(|it| self.hear(it));

@@ -366,8 +366,8 @@ mod tests {
         settle([&layer], report, CONTROLLERS).unwrap().settings
     }
 
-    #[test]
-    fn what_runs_is_what_is_switched_on() {
+    #[tokio::test]
+    async fn what_runs_is_what_is_switched_on() {
         let nodes = || vec!["kubelet-nodes", "node-ranges", "kubelet-pods"];
         let waiting = || vec!["queue-dispatch", "queue-progress"];
         let table = [
