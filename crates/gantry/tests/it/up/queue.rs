@@ -137,7 +137,7 @@ async fn who_does_not_fit_waits_and_is_shown() {
     assert!(message.starts_with("cpu: needs "), "{message}");
     let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
     let run = crate::gantry(&["status", "-o", "wide", "--kubeconfig", &kubeconfig]);
-    assert!(run.out.contains("AppWrapper/large") && run.out.contains("cpu: needs"), "{}", run.out);
+    assert!(run.out.contains("appwrapper/large") && run.out.contains("cpu: needs"), "{}", run.out);
     let node = json!({
         "metadata": { "name": "giant", "annotations": { "kwok.x-k8s.io/node": "fake" } },
         "status": {
