@@ -37,6 +37,7 @@ Then, in another terminal:
   export KUBECONFIG=~/.local/share/gantry/apiserver/kubeconfig
   kubectl get nodes
   gantry status")]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 pub(super) struct Arguments {
     /// The nodes to have, by shape; those that are missing are added.
     ///

@@ -163,14 +163,14 @@ impl Scout {
             Ok(entry) => {
                 match &entry {
                     Entry::Usable(_) => {
-                        tracing::info!(%api_version, %kind, "items may be of this kind")
+                        tracing::info!(%api_version, %kind, "items may be of this kind");
                     }
                     Entry::Barred { verbs, .. } => {
                         let verbs = verbs.join(", ");
                         tracing::warn!(%api_version, %kind, verbs, "items cannot be of this kind: rights are missing");
                     }
                     Entry::Absent => {
-                        tracing::info!(%api_version, %kind, "the server does not have this kind")
+                        tracing::info!(%api_version, %kind, "the server does not have this kind");
                     }
                 }
                 self.catalog.put(name.clone(), entry, asked);
