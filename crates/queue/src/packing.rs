@@ -210,7 +210,7 @@ impl<'a> Floor<'a> {
             .books
             .capacity
             .left(&node.metadata.name, is_gone)
-            .unwrap_or((Amounts::default(), Some(0)));
+            .unwrap_or_else(|| (Amounts::default(), Some(0)));
         let of = |name: &&str| match *name {
             PODS => pods.unwrap_or(i64::MAX),
             other => amount(&left, other),

@@ -116,7 +116,7 @@ impl<'a> Search<'a> {
         };
         // Users of one claim on several nodes were not looked at.
         let is_partial = !self.gang.shared.is_empty() && self.equipment.is_contested();
-        match undecided.or(is_partial.then_some(Undecided::TooLarge)) {
+        match undecided.or_else(|| is_partial.then_some(Undecided::TooLarge)) {
             Some(undecided) => GroupAnswer::Indeterminate(undecided),
             None => {
                 let (at, placed) = self.best;

@@ -91,7 +91,7 @@ fn pods_pass_if_there_are_devices_for_all_of_them() {
         ("no node has two left twice", wrapper(2, 1, &inline(2), &[]), false),
         ("room for one beside each device", wrapper(2, 3, &inline(1), &[]), true),
         ("not where the devices are", wrapper(3, 3, &inline(1), &[]), false),
-        ("what it brings along", wrapper(3, 1, &named, &[template.clone()]), true),
+        ("what it brings along", wrapper(3, 1, &named, std::slice::from_ref(&template)), true),
         ("counts like the rest", wrapper(4, 1, &named, &[template]), false),
         ("or a claim instead", wrapper(3, 1, &named, &[kind("DeviceClaim", spec(1))]), true),
     ];
