@@ -2,7 +2,8 @@
 //!
 //! An [`Inventory`](problem::Inventory) says what there is and what of it is held; a
 //! [`Request`](problem::Request) says what a pod wants; [`allocate`] says what it gets on a node, or
-//! what stands in the way; [`choose`] says on which node. [`lower`] makes both from the objects of a
+//! what stands in the way; [`choose`] says on which node, and [`allocate_group`] whether many pods find all
+//! they want at once. [`lower`] makes both from the objects of a
 //! cluster or of files, where [`constraint`]s say which devices qualify, and [`dump`] tells people what
 //! was found. [`schedule`], [`top`], [`generate`] and [`inject`] are what the command line does with all
 //! of it.
@@ -15,6 +16,7 @@ pub mod constraint;
 pub mod dump;
 mod eligible;
 pub mod generate;
+mod group;
 pub mod inject;
 pub mod lower;
 mod parts;
@@ -31,3 +33,4 @@ pub mod top;
 pub use allocate::allocate;
 pub use choose::{Chosen, Offer, Packing, Placement, choose};
 pub use eligible::tolerates;
+pub use group::{Gang, GroupAnswer, Member, Placed, Shortfall, allocate_group};

@@ -109,9 +109,9 @@ impl Part {
     }
 }
 
-/// The settings of the queue as the configuration has them.
+/// The settings of the queue as the configuration has them, beside the controllers of devices or without.
 #[must_use]
-pub fn settings(keys: &operator::Queue) -> Settings {
+pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings {
     let operator::Queue {
         dynamic_priority,
         preemption,
@@ -126,6 +126,9 @@ pub fn settings(keys: &operator::Queue) -> Settings {
         requeue_default,
         requeue_check_interval,
         wake_on_release,
+        packing_check,
+        fairness,
+        active_eviction,
         check_user_access: _,
     } = keys;
     Settings {
@@ -142,6 +145,10 @@ pub fn settings(keys: &operator::Queue) -> Settings {
         requeue_default: *requeue_default,
         requeue_interval: *requeue_check_interval,
         wake_on_release: *wake_on_release,
+        packing_check: *packing_check,
+        fairness: *fairness,
+        active_eviction: *active_eviction,
+        devices: devices.enabled,
     }
 }
 
@@ -154,14 +161,17 @@ mod tests {
 
     fn of(text: &str) -> Settings {
         let (layer, report) = document::read(text, "f");
-        settings(&settle([&layer], report, CONTROLLERS).unwrap().settings.mcad)
+        let found = settle([&layer], report, CONTROLLERS).unwrap().settings;
+        settings(&found.mcad, &found.devices)
     }
 
     #[test]
     fn cf_4_what_nobody_configured_is_as_the_queue_has_it() {
         assert_eq!(of(""), Settings::default());
         let other = of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: full, \
-                        requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true}");
+                        requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true, \
+                        packingCheck: true, fairness: true, activeEviction: true}\n\
+                        devices: {enabled: true}");
         let expected = Settings {
             backoff: std::time::Duration::from_secs(7),
             holding: std::time::Duration::from_secs(3),
@@ -169,6 +179,10 @@ mod tests {
             requeue_interval: std::time::Duration::from_secs(5),
             wake_on_release: false,
             quota: true,
+            packing_check: true,
+            fairness: true,
+            active_eviction: true,
+            devices: true,
             ..Settings::default()
         };
         assert_eq!(other, expected);

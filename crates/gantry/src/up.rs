@@ -282,7 +282,8 @@ pub fn start(
     let reader = Door::of_server(api).client();
     let (groups, filter) = node_groups::seat(&Door::of_server(api));
     seats.push(groups);
-    let queued = gantry_queue::Settings { quota: settings.quota, ..Default::default() };
+    let queued =
+        gantry_queue::Settings { quota: settings.quota, devices: true, ..Default::default() };
     let queue = jobs::Part::new(queued, metrics)?;
     seats.extend(queue.seats(&server.client, |_| true));
     let options = Options {

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use gantry_api::devices::{
-    ClaimStatus, Consumer, DeviceAllocation, DeviceClaim, DevicePrivilegedClaim,
-    PrivilegedClaimStatus,
-};
+use gantry_api::devices::{Consumer, DeviceAllocation, DeviceClaim, DevicePrivilegedClaim};
 use gantry_devices::lower::Wanted;
-use gantry_reconcile::world::Tag;
+pub(crate) use gantry_pods::devices::{FINALIZER, has_of, holder_of, idle_in, is_hold, used_by};
 use gantry_reconcile::{Key, Meta, Part, Reference, Resource, Uid, View, World, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeSelector;
@@ -17,8 +14,6 @@ use serde_json::{Value, json};
 use crate::condition::{self, Says, second};
 use crate::seen::Seen;
 
-/// What keeps a claim until its devices are given back.
-pub(crate) const FINALIZER: &str = "devmgmtproto.k8s.io/delete-protection";
 /// Which of its pod's claims a generated claim is.
 pub(crate) const ENTRY_ANNOTATION: &str = "devmgmtproto.k8s.io/pod-claim-name";
 /// Pods that may share a claim.
@@ -205,53 +200,4 @@ pub(crate) fn reserved(consumers: &[Consumer]) -> Value {
     let mut names: Vec<&str> = consumers.iter().map(|it| it.name.as_str()).collect();
     names.sort_unstable();
     json!({"reservedFor": consumers, "podNames": names})
-}
-
-/// Whether an allocation holds its device. Administrators look on and hold nothing.
-pub(crate) fn is_hold(allocation: &DeviceAllocation) -> bool {
-    allocation.access_mode.is_some()
-}
-
-/// What the claims are filed under that a pod uses.
-pub(crate) fn used_by(pod: &Uid) -> Tag {
-    Tag { index: "consumer", value: pod.as_str().to_owned() }
-}
-
-/// What the claims of a namespace are filed under that are kept from going and have no devices.
-pub(crate) fn idle_in(namespace: &str) -> Tag {
-    Tag { index: "idle", value: namespace.to_owned() }
-}
-
-/// What the claims are filed under that hold a device.
-pub(crate) fn holder_of(pool: &str, device: &str) -> Tag {
-    Tag { index: "device", value: format!("{pool}/{device}") }
-}
-
-/// What the claims are filed under that have something of a pool.
-pub(crate) fn has_of(pool: &str) -> Tag {
-    Tag { index: "pool", value: pool.to_owned() }
-}
-
-pub(crate) fn tags(meta: &Meta, status: &ClaimStatus) -> Vec<Tag> {
-    filed(meta, &status.allocations, &status.reserved_for)
-}
-
-pub(crate) fn privileged_tags(meta: &Meta, status: &PrivilegedClaimStatus) -> Vec<Tag> {
-    filed(meta, &status.allocations, &status.reserved_for)
-}
-
-fn filed(meta: &Meta, allocations: &[DeviceAllocation], consumers: &[Consumer]) -> Vec<Tag> {
-    let mut tags: Vec<Tag> = consumers.iter().map(|it| used_by(&Uid::new(&it.uid))).collect();
-    if allocations.is_empty() && meta.finalizers.iter().any(|it| it == FINALIZER) {
-        tags.push(idle_in(&meta.namespace));
-    }
-    for allocation in allocations {
-        tags.push(has_of(&allocation.device_pool_name));
-        if let Some(device) = allocation.device_name.as_deref().filter(|_| is_hold(allocation)) {
-            tags.push(holder_of(&allocation.device_pool_name, device));
-        }
-    }
-    tags.sort();
-    tags.dedup();
-    tags
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use gantry_api::devices::{
-    AccessMode, ClaimReference, DeviceAllocation, DevicePool, HoldState, LedgerEntry, PoolStatus,
+    AccessMode, ClaimReference, DeviceAllocation, DevicePool, HoldState, LedgerEntry,
 };
-use gantry_reconcile::world::Tag;
-use gantry_reconcile::{Key, Meta, Part, Uid, View, Write};
+pub(crate) use gantry_pods::devices::names;
+use gantry_reconcile::{Key, Part, View, Write};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -102,19 +102,6 @@ pub(crate) fn entry(
 pub(crate) fn since(claim: &Claim, now: Timestamp) -> Timestamp {
     let after = claim.horizon().and_then(|it| it.checked_add(SignedDuration::from_secs(1)).ok());
     after.map_or_else(|| second(now), |after| after.max(second(now)))
-}
-
-/// What the pools are filed under in whose ledgers a claim is.
-pub(crate) fn names(claim: &Uid) -> Tag {
-    Tag { index: "claim", value: claim.as_str().to_owned() }
-}
-
-pub(crate) fn tags(_: &Meta, status: &PoolStatus) -> Vec<Tag> {
-    let mut tags: Vec<Tag> =
-        status.allocations.iter().map(|it| names(&Uid::new(&it.claim_ref.uid))).collect();
-    tags.sort();
-    tags.dedup();
-    tags
 }
 
 /// Where the claim of an entry is.

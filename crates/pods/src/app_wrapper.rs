@@ -10,7 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::demand::Demand;
+use crate::amounts::{Amounts, Rest};
+use crate::demand::{Demand, one};
+use crate::gang;
 
 /// The label that names the instance types of a job.
 pub const ORDERED_INSTANCE: &str = "orderedinstance";
@@ -78,6 +80,10 @@ pub struct Item {
     pub completion: String,
     /// How many pods each entry of `custompodresources` declares.
     pub replicas: Box<[i64]>,
+    /// What each of those pods asks for, entry by entry.
+    pub declared: Box<[Amounts]>,
+    /// Whether pods of it claim devices.
+    pub claims_devices: bool,
     /// What its pods ask for.
     pub demand: Demand,
 }
@@ -125,6 +131,8 @@ impl From<RawItem> for Item {
             completion: completionstatus.unwrap_or_default(),
             name: object.as_ref().map(TypeName::of_object),
             replicas: custompodresources.iter().map(|it| it.replicas).collect(),
+            declared: custompodresources.iter().map(|it| one(it, Rest::Counted)).collect(),
+            claims_devices: object.as_ref().is_some_and(gang::claims_devices),
             template,
         }
     }
@@ -164,6 +172,12 @@ impl AppWrapper {
             sum.add(&item.demand);
         }
         sum
+    }
+
+    /// Whether pods of it claim devices.
+    #[must_use]
+    pub fn claims_devices(&self) -> bool {
+        self.items().iter().any(|it| it.claims_devices)
     }
 
     /// How many pods must be running or have succeeded; zero for none.

@@ -133,9 +133,14 @@ fn total(all: impl Iterator<Item = Amounts>) -> Amounts {
     })
 }
 
-/// What declared pods ask for: requests, or limits of what is not requested.
+/// What declared pods ask for.
 fn pods(declared: &PodResources, rest: Rest) -> Amounts {
-    either(&declared.requests, &declared.limits, rest).times(declared.replicas.max(0))
+    one(declared, rest).times(declared.replicas.max(0))
+}
+
+/// What one declared pod asks for: requests, or limits of what is not requested.
+pub(crate) fn one(declared: &PodResources, rest: Rest) -> Amounts {
+    either(&declared.requests, &declared.limits, rest)
 }
 
 fn either(
@@ -199,7 +204,7 @@ fn compat(object: &Value) -> Amounts {
 }
 
 /// What the scheduler will count for a pod with this spec.
-fn as_scheduled(spec: &Value) -> Amounts {
+pub(crate) fn as_scheduled(spec: &Value) -> Amounts {
     // A spec that cannot be read makes no pods: the server will refuse it.
     let Ok(mut spec) = PodSpec::deserialize(spec) else { return Amounts::default() };
     for container in spec.containers.iter_mut().chain(&mut spec.init_containers) {

@@ -42,6 +42,21 @@ pub fn keeps_away(taints: &[Taint], tolerations: &[Toleration]) -> bool {
     untolerated(taints, &effects, tolerations).is_some()
 }
 
+/// Whether a taint keeps all usual pods away: such as are not known to put up with it.
+#[must_use]
+pub fn keeps_usual_pods_away(taint: &Taint) -> bool {
+    let hard = match taint.effect {
+        TaintEffect::NoSchedule | TaintEffect::NoExecute => true,
+        TaintEffect::PreferNoSchedule => false,
+    };
+    let usual = taint.key.starts_with("node.kubernetes.io/")
+        || matches!(
+            taint.key.as_str(),
+            "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"
+        );
+    hard && usual
+}
+
 /// Whether a node has the labels a pod selects and is one of those its affinity requires.
 #[must_use]
 pub fn wants_node(labels: &BTreeMap<String, String>, affinity: &Affinity, node: &Node) -> bool {

@@ -6,8 +6,10 @@
 //! others than its node tell it what is true of it.
 //!
 //! AppWrappers wait as a whole for room for all their pods: [`app_wrapper`] is what is read of them,
-//! [`demand`] what their pods will ask for, in [`amounts`], found where [`pod_sets`] says templates are.
+//! [`demand`] what their pods will ask for, in [`amounts`], found where [`pod_sets`] says templates are;
+//! [`gang`] is those pods one by one. [`devices`] is what is read of devices and of claims to them.
 
+pub mod devices;
 pub mod fit;
 pub mod requests;
 pub mod said;
@@ -17,6 +19,7 @@ pub mod view;
 pub mod amounts;
 pub mod app_wrapper;
 pub mod demand;
+pub mod gang;
 pub mod pod_sets;
 
 pub use requests::{Lack, Requests};

@@ -115,6 +115,17 @@ impl Holdings {
         self.jobs.iter().filter(|(_, job)| job.holds).map(|(key, _)| key)
     }
 
+    /// What those that passed their evaluation will take in all.
+    pub fn held(&self) -> impl Iterator<Item = (&Key, &Amounts)> {
+        self.jobs.iter().filter(|(_, job)| job.holds).map(|(key, job)| (key, &job.demand))
+    }
+
+    /// What an AppWrapper will take and does not take yet.
+    #[must_use]
+    pub fn reserved(&self, key: &Key) -> Option<&Amounts> {
+        self.jobs.get(key).map(|job| &job.share.reserved)
+    }
+
     fn count(&mut self, job: &Job, with: fn(&mut Amounts, &Amounts)) {
         with(&mut self.reserved, &job.share.reserved);
         let sums = self.by_priority.entry(job.priority).or_default();

@@ -5,9 +5,11 @@
 //! against the other.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_api::queue::QueueState;
+use gantry_pods::gang::Gang;
 use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Change, Key, World};
 use jiff::Timestamp;
@@ -19,7 +21,7 @@ use crate::backoff;
 use crate::capacity::{Capacity, Effect};
 use crate::charge;
 use crate::condition::{self, kind};
-use crate::order::Lines;
+use crate::order::{self, Lines};
 use crate::settings::{Inference, Settings};
 
 /// What follows from all objects together.
@@ -29,6 +31,8 @@ pub(crate) struct Books {
     settings: Option<Settings>,
     pub(crate) capacity: Capacity,
     pub(crate) holdings: Holdings,
+    /// The pods of those that passed, where each of them must find a place.
+    pub(crate) gangs: HashMap<Key, Arc<Gang>>,
     /// Who is looked at now.
     pub(crate) lines: Lines,
     marks: HashMap<Key, Marks>,
@@ -54,6 +58,8 @@ impl Books {
     /// The books of a world.
     pub(crate) fn of(world: &World, settings: &Settings) -> Self {
         let rest = match settings.inference {
+            // Pods are placed by everything they ask for.
+            Inference::Compat if settings.packs() || settings.devices => Rest::Counted,
             Inference::Compat => Rest::Ignored,
             Inference::Full => Rest::Counted,
         };
@@ -90,7 +96,7 @@ impl Books {
         } else if change.is::<Node>() {
             self.capacity.node(change.key.name(), change.after())
         } else {
-            // A quota; what it changes is seen when it is asked for.
+            // A quota, or something about devices; what it changes is seen when it is asked for.
             return true;
         };
         let Effect { released, wrappers } = effect;
@@ -130,6 +136,11 @@ impl Books {
         let charged = wrapper.and_then(|it| charge::standing(it, settings));
         let ends = settings.quota && charged.is_none() && self.holdings.holds(key);
         let released = self.holdings.set(key, job, &self.capacity) || ends;
+        let holder = wrapper.filter(|it| it.status.can_run);
+        match holder.and_then(|it| order::gang(it, settings)) {
+            Some(gang) => self.gangs.insert(key.clone(), gang),
+            None => self.gangs.remove(key),
+        };
         let comes = match wrapper.filter(|it| it.waits()) {
             Some(wrapper) => self.wait(key, wrapper, settings),
             None => {

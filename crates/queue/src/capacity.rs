@@ -44,6 +44,8 @@ struct Spot {
     group: Option<Barrier>,
     room: Amounts,
     used: Amounts,
+    /// How many pods it takes, where it says so.
+    most_pods: Option<i64>,
     labels: BTreeMap<String, String>,
     pods: BTreeSet<Key>,
 }
@@ -101,14 +103,15 @@ impl Capacity {
                 is_known: true,
                 group: group.as_ref().map(|(barrier, _)| Arc::clone(barrier)),
                 room: Amounts::of(&Requests::available(&node.status.allocatable), self.rest),
+                most_pods: node.status.allocatable.get("pods").map(|it| it.value_rounded_up()),
                 labels: node.metadata.labels.clone(),
                 ..Spot::default()
             },
         };
         // Nodes say every few seconds that they live; most of it changes nothing here.
         let same = |it: &Spot| {
-            (it.is_known, &it.group, &it.room, &it.labels)
-                == (next.is_known, &next.group, &next.room, &next.labels)
+            (it.is_known, &it.group, &it.room, it.most_pods, &it.labels)
+                == (next.is_known, &next.group, &next.room, next.most_pods, &next.labels)
         };
         let before = self.nodes.get(name);
         let is_same = match before {
@@ -167,18 +170,65 @@ impl Capacity {
                 free.take(&group.used);
             }
         } else {
-            let has =
-                |it: &&Spot| labels.iter().all(|(key, value)| it.labels.get(key) == Some(value));
-            for spot in self.nodes.values().filter(has) {
-                let group = spot.group.as_ref().and_then(|it| self.groups.get(it));
-                if group.is_some_and(|it| it.lets(reach)) {
-                    free.add(&spot.room);
-                    free.take(&spot.used);
-                }
+            for spot in self.nodes.values().filter(|it| self.counts(it, reach, labels)) {
+                free.add(&spot.room);
+                free.take(&spot.used);
             }
         }
         free.at_least_nothing();
         free
+    }
+
+    /// Whether a node counts as room for pods with this reach that want these labels.
+    fn counts(&self, spot: &Spot, reach: &Reach, labels: &BTreeMap<String, String>) -> bool {
+        let group = spot.group.as_ref().and_then(|it| self.groups.get(it));
+        group.is_some_and(|it| it.lets(reach))
+            && labels.iter().all(|(key, value)| spot.labels.get(key) == Some(value))
+    }
+
+    /// What becomes free for pods with this reach, on nodes with these labels, when these are gone.
+    pub fn freed<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a Key>,
+        reach: &Reach,
+        labels: &BTreeMap<String, String>,
+    ) -> Amounts {
+        let mut freed = Amounts::default();
+        for load in pods.filter_map(|key| self.pods.get(key)) {
+            let Place::On(node) = &load.place else { continue };
+            if self.nodes.get(node).is_some_and(|it| self.counts(it, reach, labels)) {
+                freed.add(&load.amounts);
+            }
+        }
+        freed
+    }
+
+    /// What is left of a node, and how many pods it still takes where it says so, when all pods of some
+    /// AppWrappers are gone; nothing for a node that takes no pods.
+    pub fn left(
+        &self,
+        node: &str,
+        is_gone: &dyn Fn(&Key) -> bool,
+    ) -> Option<(Amounts, Option<i64>)> {
+        let spot = self.nodes.get(node).filter(|it| it.group.is_some())?;
+        let mut left = spot.room.clone();
+        left.take(&spot.used);
+        let mut pods = i64::try_from(spot.pods.len()).unwrap_or(i64::MAX);
+        for load in spot.pods.iter().filter_map(|key| self.pods.get(key)) {
+            if load.wrapper.as_ref().is_some_and(is_gone) {
+                left.add(&load.amounts);
+                pods -= 1;
+            }
+        }
+        Some((left, spot.most_pods.map(|most| most.saturating_sub(pods))))
+    }
+
+    /// All that nodes have which take pods.
+    #[must_use]
+    pub fn room(&self) -> Amounts {
+        let mut room = Amounts::default();
+        self.groups.values().for_each(|it| room.add(&it.room));
+        room
     }
 
     /// What the pods of an AppWrapper take.
@@ -311,18 +361,10 @@ impl Group {
     /// known that they do not put up with what keeps all usual pods away.
     fn lets(&self, reach: &Reach) -> bool {
         match reach.templates() {
-            [] => !self.taints.iter().any(keeps_usual_pods_away),
+            [] => !self.taints.iter().any(fit::keeps_usual_pods_away),
             templates => templates.iter().any(|it| !fit::keeps_away(&self.taints, it)),
         }
     }
-}
-
-fn keeps_usual_pods_away(taint: &Taint) -> bool {
-    taint.key.starts_with("node.kubernetes.io/")
-        || matches!(
-            taint.key.as_str(),
-            "node-role.kubernetes.io/control-plane" | "node-role.kubernetes.io/master"
-        )
 }
 
 #[cfg(test)]

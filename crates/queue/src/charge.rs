@@ -6,9 +6,10 @@ use std::sync::Arc;
 use gantry_api::queue::QueueState;
 use gantry_reconcile::{Key, World};
 
-use crate::amounts::{Amounts, GPU};
+use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
 use crate::condition::{self, kind};
+use crate::order::named;
 use crate::quota::{Allocation, Consumer, ConsumerId, Forest, Standing, Subtree};
 use crate::settings::Settings;
 
@@ -25,7 +26,7 @@ pub fn standing(wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
 }
 
 /// Whether an AppWrapper was told to make room and has not done so yet.
-fn yields(wrapper: &AppWrapper) -> bool {
+pub(crate) fn yields(wrapper: &AppWrapper) -> bool {
     wrapper.status.can_run && wrapper.step() == Some(&QueueState::Preempted)
 }
 
@@ -41,6 +42,8 @@ pub(crate) struct Charges {
     forest: Forest,
     /// Those that were told to make room and have not done so yet: their priority, and what they take.
     yielding: Vec<(i32, Amounts)>,
+    /// Which those are.
+    keys: Vec<Key>,
 }
 
 impl Charges {
@@ -55,9 +58,15 @@ impl Charges {
         let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| shelf.get(key)).collect();
         let standing = wrappers.iter().filter_map(|it| standing(it, settings));
         let (forest, _) = Forest::standing(world.shelf::<Subtree>().all(), standing);
-        let yielding = wrappers.iter().filter(|it| yields(it));
-        let yielding = yielding.map(|it| (it.spec.priority, taken(it, settings)));
-        Self { forest, yielding: yielding.collect() }
+        let yielding: Vec<&Arc<AppWrapper>> = wrappers.iter().filter(|it| yields(it)).collect();
+        let keys = yielding.iter().map(|it| it.metadata.key()).collect();
+        let yielding = yielding.iter().map(|it| (it.spec.priority, taken(it, settings)));
+        Self { forest, yielding: yielding.collect(), keys }
+    }
+
+    /// Those that were told to make room and have not done so yet.
+    pub(crate) fn yielding(&self) -> impl Iterator<Item = &Key> {
+        self.keys.iter()
     }
 
     /// Whether the labels of an AppWrapper say what it is charged to in every tree.
@@ -106,14 +115,11 @@ pub(crate) fn taken(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
 }
 
 fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
-    let Amounts { cpu, memory, gpu, others } = taken(wrapper, settings);
-    let three = [("cpu", cpu), ("memory", memory), (GPU, gpu)];
-    let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
     Consumer {
         id: ConsumerId::from(wrapper.metadata.key()),
         priority: wrapper.spec.priority,
         preemptable: settings.preempts(),
-        request: three.chain(others).collect(),
+        request: named(&taken(wrapper, settings)),
         labels: wrapper.metadata.labels.clone(),
     }
 }

@@ -85,6 +85,11 @@ pub enum Preempted {
         /// The other one.
         by: String,
     },
+    /// The other one is more important.
+    Priority {
+        /// The other one.
+        by: String,
+    },
 }
 
 /// Types of conditions.
@@ -139,6 +144,7 @@ impl Entry {
             Self::PreemptCandidate(Recall::Unschedulable { .. }) => reason::UNSCHEDULABLE,
             Self::PreemptCandidate(Recall::Deadline { .. }) => reason::DEADLINE,
             Self::Preempted(Preempted::Quota { .. }) => "QuotaReclaimed",
+            Self::Preempted(Preempted::Priority { .. }) => "PriorityPreempted",
             Self::RunningHoldCompletion => "SomeItemsCompleted",
             Self::Completed => "PodsCompleted",
             Self::Failed(_) => "ItemCreationFailure.",
@@ -167,6 +173,10 @@ impl Entry {
             Self::PreemptCandidate(recall) => return Some(Cow::Owned(recall.message())),
             Self::Preempted(Preempted::Quota { by }) => {
                 return Some(Cow::Owned(format!("Quota was reclaimed by AppWrapper {by}.")));
+            }
+            Self::Preempted(Preempted::Priority { by }) => {
+                let text = format!("Makes room for AppWrapper {by}, which has a higher priority.");
+                return Some(Cow::Owned(text));
             }
         };
         Some(Cow::Borrowed(text))

@@ -8,23 +8,32 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gantry_devices::constraint::Constraints;
+use gantry_pods::gang::Gang;
 use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Plan, World};
 use jiff::Timestamp;
 
-use crate::amounts::{Amounts, Lack};
+use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
 use crate::backoff;
 use crate::books::{Books, QUIET};
 use crate::charge::{self, Charges};
+use crate::claims;
 use crate::condition::{self, Entry, Pause, Preempted, kind};
 use crate::count::Tally;
+use crate::fair::Shares;
 use crate::hold::{self, Line};
 use crate::order::{self, Class};
+use crate::packing::Floor;
 use crate::quota::Subtree;
 use crate::settings::{Live, Settings};
 use crate::state::Transition;
 use crate::status;
+
+use room::Room;
+
+mod room;
 
 /// How many pass in one plan at most: what is planned first waits for what is planned last.
 const PASSES: usize = 128;
@@ -38,6 +47,8 @@ const LOOKED_AT: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub struct Dispatch {
     settings: Live,
+    /// Constraints on devices that were compiled before; they are the same whenever they are compiled.
+    constraints: Arc<Constraints>,
 }
 
 impl Dispatch {
@@ -47,7 +58,7 @@ impl Dispatch {
     /// Decides by these settings.
     #[must_use]
     pub fn new(settings: Live) -> Self {
-        Self { settings }
+        Self { settings, constraints: Arc::default() }
     }
 
     /// The one key there is. Who changes the settings wakes it.
@@ -74,9 +85,11 @@ impl Controller for Dispatch {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        let Settings { quota, devices, .. } = self.settings.get();
+        let quota = quota.then(Kind::of::<Subtree>);
         let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
-        others.into_iter().chain(quota).collect()
+        let devices = devices.then(claims::kinds).into_iter().flatten();
+        others.into_iter().chain(quota).chain(devices).collect()
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -101,11 +114,17 @@ impl Controller for Dispatch {
             charges: settings
                 .quota
                 .then(|| Charges::of(world, books.holdings.holders(), &settings)),
+            constraints: Some(&self.constraints),
+            floor: None,
+            yielding: BTreeSet::new(),
             claimed: Claimed::default(),
             closed: HashMap::new(),
             passed: BTreeSet::new(),
             plan: Plan::default(),
         };
+        if settings.evicts() {
+            turn.yielding = room::yielding(world, &books);
+        }
         turn.decide();
         let Turn { mut plan, .. } = turn;
         if let Some(until) = books.next_rested() {
@@ -123,6 +142,11 @@ struct Turn<'a> {
     now: Timestamp,
     /// The quota trees, where they count.
     charges: Option<Charges>,
+    constraints: Option<&'a Arc<Constraints>>,
+    /// The nodes one by one, once somebody has asked for them.
+    floor: Option<Floor<'a>>,
+    /// Those that were told to make room and have not done so yet, where others wait for that.
+    yielding: BTreeSet<Key>,
     claimed: Claimed,
     /// Classes that do not fit any more, and why.
     closed: HashMap<Arc<Class>, Misfit>,
@@ -148,19 +172,42 @@ struct Misfit {
 #[derive(Debug)]
 enum Verdict {
     /// It passes, if these make room.
-    Fits(Vec<Arc<AppWrapper>>),
+    Fits {
+        /// Who makes room.
+        victims: Vec<Victim>,
+        /// Whether every pod is known to find a place, where that is asked.
+        sure: bool,
+    },
+    /// It passes when those have made room that were told to.
+    Coming,
     /// It does not fit.
     Misfit(Misfit),
     /// That cannot be said before something else has happened.
     Later,
 }
 
-impl Turn<'_> {
+impl Verdict {
+    fn misfit(pause: Pause, message: String) -> Self {
+        Self::Misfit(Misfit { pause, message })
+    }
+}
+
+/// One that makes room, and why.
+#[derive(Clone, Debug)]
+enum Victim {
+    /// It borrowed what the other one owns.
+    Quota(Arc<AppWrapper>),
+    /// The other one is more important.
+    Priority(Arc<AppWrapper>),
+}
+
+impl<'a> Turn<'a> {
     fn decide(&mut self) {
         if self.is_line_held() {
             return;
         }
-        let mut walk = self.books.lines.walk(self.now);
+        let books: &'a Books = self.books;
+        let mut walk = books.lines.walk_fairly(self.now, self.shares());
         while let Some(stop) = walk.stop() {
             if self.passed.len() >= PASSES {
                 self.plan.look_within(Duration::ZERO);
@@ -173,8 +220,14 @@ impl Turn<'_> {
             };
             let known = self.closed.get(stop.class()).cloned();
             match known.map_or_else(|| self.judge(&wrapper, stop.class()), Verdict::Misfit) {
-                Verdict::Fits(victims) => {
-                    self.pass(&wrapper, stop.class(), &victims);
+                Verdict::Fits { victims, sure } => {
+                    walk.give(&wrapper.metadata.namespace, &stop.class().demand);
+                    self.pass(&wrapper, stop.class(), &victims, sure);
+                    walk.go_on(stop);
+                }
+                Verdict::Coming => {
+                    walk.give(&wrapper.metadata.namespace, &stop.class().demand);
+                    self.await_room(&wrapper, stop.class());
                     walk.go_on(stop);
                 }
                 Verdict::Misfit(misfit) => {
@@ -212,7 +265,8 @@ impl Turn<'_> {
             let Some(class) = self.books.lines.class(&wrapper.metadata.key()) else { continue };
             match self.judge(&wrapper, class) {
                 // It has waited for this: nobody takes it away, whoever came since.
-                Verdict::Fits(victims) => self.pass(&wrapper, class, &victims),
+                Verdict::Fits { victims, sure } => self.pass(&wrapper, class, &victims, sure),
+                Verdict::Coming => self.await_room(&wrapper, class),
                 Verdict::Misfit(misfit) => {
                     self.hold(&wrapper, &misfit, Some(until));
                     self.plan.look_within(hold::AGAIN);
@@ -241,22 +295,30 @@ impl Turn<'_> {
         }
     }
 
+    /// What each namespace has, where they take turns.
+    fn shares(&self) -> Option<Shares> {
+        let mut shares = Shares::new(order::named(&self.books.capacity.room()));
+        if !self.settings.fairness {
+            return None;
+        }
+        for (key, demand) in self.books.holdings.held() {
+            shares.give(key.namespace(), &order::named(demand));
+        }
+        Some(shares)
+    }
+
     /// Finds out whether an AppWrapper fits beside all that was given so far: into its quota first, then
     /// into what is available.
     fn judge(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
-        let misfit = |pause, message| Verdict::Misfit(Misfit { pause, message });
         let Some(charges) = &mut self.charges else {
-            return match self.lacks(wrapper, class, &Amounts::default()) {
-                None => Verdict::Fits(Vec::new()),
-                Some(lacks) => misfit(Pause::Resources, lacks),
-            };
+            return self.judge_room(wrapper, class, &Amounts::default(), &[]);
         };
         if !charges.knows(wrapper) {
             return Verdict::Later;
         }
         let allocation = match charges.charge(wrapper, &self.settings) {
             Ok(allocation) => allocation,
-            Err(why) => return misfit(Pause::Quota, why),
+            Err(why) => return Verdict::misfit(Pause::Quota, why),
         };
         let shelf = self.world.shelf::<AppWrapper>();
         let victims = allocation.victims.iter().filter_map(|it| shelf.get(it.key()));
@@ -264,14 +326,16 @@ impl Turn<'_> {
         let given = |it: &Arc<AppWrapper>| (it.spec.priority, charge::taken(it, &self.settings));
         let given: Vec<(i32, Amounts)> = victims.iter().map(given).collect();
         let spared = charges.spared(wrapper.spec.priority, given.iter());
-        let verdict = match self.lacks(wrapper, class, &spared) {
-            Some(lacks) => misfit(Pause::Resources, lacks),
+        let verdict = match self.judge_room(wrapper, class, &spared, &victims) {
             // Who has only just passed cannot make room yet.
-            None if victims.iter().any(|it| self.passed.contains(&it.metadata.key())) => {
+            Verdict::Fits { .. }
+                if victims.iter().any(|it| self.passed.contains(&it.metadata.key())) =>
+            {
                 self.plan.look_within(Duration::ZERO);
                 Verdict::Later
             }
-            None => return Verdict::Fits(victims),
+            fits @ (Verdict::Fits { .. } | Verdict::Coming) => return fits,
+            no @ (Verdict::Misfit(_) | Verdict::Later) => no,
         };
         if let Some(charges) = &mut self.charges {
             charges.undo(allocation);
@@ -279,44 +343,84 @@ impl Turn<'_> {
         verdict
     }
 
-    /// What is missing to an AppWrapper when so much is spared for it.
-    fn lacks(&self, wrapper: &AppWrapper, class: &Class, spared: &Amounts) -> Option<String> {
-        let Books { capacity, holdings, .. } = self.books;
-        let target = self.settings.preempts().then_some(wrapper.spec.priority);
-        let free = capacity.free(&class.reach, &class.node_labels);
-        let mut against = holdings.against(target, &class.reach, capacity);
-        against.reclaimed.add(spared);
-        match target {
-            None => against.reserved.add(&self.claimed.all),
-            Some(target) => {
-                let above = self.claimed.by_priority.range(target..);
-                above.for_each(|(_, amounts)| against.reserved.add(amounts));
+    /// Finds out whether there is room for an AppWrapper whose quota takes these back, or who makes some.
+    fn judge_room(
+        &mut self,
+        wrapper: &AppWrapper,
+        class: &Class,
+        spared: &Amounts,
+        victims: &[Arc<AppWrapper>],
+    ) -> Verdict {
+        let evicts = self.settings.evicts();
+        // Where others wait until there is room, who makes some is still there.
+        let (spared, gone) = match evicts {
+            true => (Amounts::default(), BTreeSet::new()),
+            false => {
+                let yielding = self.charges.iter().flat_map(Charges::yielding);
+                let gone = victims.iter().map(|it| it.metadata.key()).chain(yielding.cloned());
+                (spared.clone(), gone.collect())
             }
+        };
+        let reclaimed = || victims.iter().cloned().map(Victim::Quota).collect();
+        match self.room(wrapper, class, &spared, gone) {
+            Room::Enough => Verdict::Fits { victims: reclaimed(), sure: true },
+            Room::InSum => Verdict::Fits { victims: reclaimed(), sure: false },
+            Room::Lacking(lacks) if evicts => self.make_room(wrapper, class, victims, lacks),
+            Room::Lacking(lacks) => Verdict::misfit(Pause::Resources, lacks),
         }
-        let available = against.available(&free);
-        let lacks: Vec<String> =
-            class.demand.lacking(&available).iter().map(Lack::to_string).collect();
-        (!lacks.is_empty()).then(|| lacks.join("; "))
     }
 
     /// An AppWrapper passes; or, where others must make room for it, they are told so first. When that
     /// is stored it passes in the next plan: of two writes either may be lost.
-    fn pass(&mut self, wrapper: &AppWrapper, class: &Class, victims: &[Arc<AppWrapper>]) {
-        self.passed.insert(wrapper.metadata.key());
-        self.claimed.all.add(&class.demand);
-        self.claimed.by_priority.entry(wrapper.spec.priority).or_default().add(&class.demand);
+    fn pass(&mut self, wrapper: &AppWrapper, class: &Class, victims: &[Victim], sure: bool) {
+        self.claim(wrapper, class);
         if victims.is_empty() {
-            let said = "There is room: its items are being created".to_owned();
-            self.write(wrapper, &Transition::Reserve, Some(said));
+            let said = match sure {
+                true => "There is room: its items are being created",
+                false => {
+                    "There is room in total: its items are being created, though it was not found out \
+                     in time whether every pod finds a node"
+                }
+            };
+            self.write(wrapper, &Transition::Reserve, Some(said.to_owned()));
             return;
         }
         let by = wrapper.metadata.key().to_string();
         for victim in victims {
             let said = format!("Makes room for {by}");
-            let change = Transition::Yield(Preempted::Quota { by: by.clone() });
-            self.write(victim, &change, Some(said));
+            let (victim, why) = match victim {
+                Victim::Quota(victim) => (victim, Preempted::Quota { by: by.clone() }),
+                Victim::Priority(victim) => (victim, Preempted::Priority { by: by.clone() }),
+            };
+            if self.settings.evicts() {
+                self.yielding.insert(victim.metadata.key());
+            }
+            self.write(victim, &Transition::Yield(why), Some(said));
         }
         self.plan.look_within(Duration::ZERO);
+    }
+
+    /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
+    fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
+        self.claim(wrapper, class);
+        let held = Held {
+            about: wrapper.about(),
+            reason: "RoomIsMade".into(),
+            message: "it passes when others that were told to make room are gone".to_owned(),
+            until: None,
+        };
+        self.plan.held.push(held);
+    }
+
+    /// Counts in what an AppWrapper will take.
+    fn claim(&mut self, wrapper: &AppWrapper, class: &Class) {
+        let key = wrapper.metadata.key();
+        self.claimed.all.add(&class.demand);
+        self.claimed.by_priority.entry(wrapper.spec.priority).or_default().add(&class.demand);
+        if let Some(gang) = &class.gang {
+            self.floor().promise(&key, Gang::clone(gang));
+        }
+        self.passed.insert(key);
     }
 
     /// Tells those why they wait who do not know yet.

@@ -37,50 +37,58 @@ pub fn order(
     held: &BTreeMap<&str, BTreeMap<String, i64>>,
     capacity: &BTreeMap<String, i64>,
 ) -> Vec<usize> {
-    let mut lines: BTreeMap<&str, Line> = BTreeMap::new();
+    let mut lines: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
     for (place, entry) in waiting.iter().enumerate() {
-        lines
-            .entry(entry.namespace)
-            .or_insert_with(|| Line::new(entry, held))
-            .places
-            .push_back(place);
+        lines.entry(entry.namespace).or_default().push_back(place);
     }
+    let mut shares = Shares::new(capacity.clone());
+    held.iter().for_each(|(namespace, amounts)| shares.give(namespace, amounts));
+    let turn = |shares: &Shares, namespace, line: &VecDeque<usize>| {
+        line.front()
+            .map(|place| Reverse(Turn { share: shares.of(namespace), place: *place, namespace }))
+    };
     let mut turns: BinaryHeap<Reverse<Turn<'_>>> =
-        lines.iter().filter_map(|(name, line)| line.turn(name, capacity)).map(Reverse).collect();
+        lines.iter().filter_map(|(name, line)| turn(&shares, name, line)).collect();
     let mut order = Vec::with_capacity(waiting.len());
-    while let Some(Reverse(turn)) = turns.pop() {
-        order.push(turn.place);
-        let Some(line) = lines.get_mut(turn.namespace) else { continue };
-        line.places.pop_front();
-        line.add(waiting[turn.place].demand);
-        turns.extend(line.turn(turn.namespace, capacity).map(Reverse));
+    while let Some(Reverse(Turn { place, namespace, .. })) = turns.pop() {
+        order.push(place);
+        let Some(line) = lines.get_mut(namespace) else { continue };
+        line.pop_front();
+        shares.give(namespace, waiting[place].demand);
+        turns.extend(turn(&shares, namespace, line));
     }
     order
 }
 
-/// Those of one namespace.
-struct Line {
-    places: VecDeque<usize>,
-    /// What it holds and was promised.
-    has: BTreeMap<String, i64>,
+/// What part of all there is each namespace has.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    capacity: BTreeMap<String, i64>,
+    /// What each has, and its largest part of anything.
+    has: BTreeMap<String, (BTreeMap<String, i64>, Share)>,
 }
 
-impl Line {
-    fn new(entry: &Waiting<'_>, held: &BTreeMap<&str, BTreeMap<String, i64>>) -> Self {
-        let has = held.get(entry.namespace).cloned().unwrap_or_default();
-        Self { places: VecDeque::new(), has }
+impl Shares {
+    /// Nobody has anything yet. A resource of which there is nothing is not compared.
+    #[must_use]
+    pub fn new(capacity: BTreeMap<String, i64>) -> Self {
+        Self { capacity, has: BTreeMap::new() }
     }
 
-    fn add(&mut self, demand: &BTreeMap<String, i64>) {
-        for (resource, amount) in demand {
-            let has = self.has.entry(resource.clone()).or_default();
-            *has = has.saturating_add((*amount).max(0));
+    /// Counts in what a namespace has besides. What is below zero counts as zero.
+    pub fn give(&mut self, namespace: &str, amounts: &BTreeMap<String, i64>) {
+        let (has, share) = self.has.entry(namespace.to_owned()).or_default();
+        for (resource, amount) in amounts {
+            let sum = has.entry(resource.clone()).or_default();
+            *sum = sum.saturating_add((*amount).max(0));
         }
+        *share = Share::dominant(has, &self.capacity);
     }
 
-    fn turn<'a>(&self, namespace: &'a str, capacity: &BTreeMap<String, i64>) -> Option<Turn<'a>> {
-        let share = Share::dominant(&self.has, capacity);
-        self.places.front().map(|&place| Turn { share, place, namespace })
+    /// The dominant share of a namespace.
+    #[must_use]
+    pub fn of(&self, namespace: &str) -> Share {
+        self.has.get(namespace).map_or(Share::NOTHING, |(_, share)| *share)
     }
 }
 
@@ -94,13 +102,14 @@ struct Turn<'a> {
 
 /// A part of a whole, compared exactly.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+pub struct Share {
     part: i64,
     whole: i64,
 }
 
 impl Share {
-    const NOTHING: Self = Self { part: 0, whole: 1 };
+    /// Nothing of anything.
+    pub const NOTHING: Self = Self { part: 0, whole: 1 };
 
     /// The largest part of any resource.
     fn dominant(has: &BTreeMap<String, i64>, capacity: &BTreeMap<String, i64>) -> Self {
@@ -109,6 +118,12 @@ impl Share {
             Some(Self { part: (*part).max(0), whole })
         };
         has.iter().filter_map(share).max().unwrap_or(Self::NOTHING)
+    }
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self::NOTHING
     }
 }
 

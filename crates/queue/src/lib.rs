@@ -26,12 +26,15 @@ pub mod backoff;
 mod books;
 pub mod capacity;
 pub mod charge;
+mod claims;
 pub mod decide;
+pub mod evict;
 pub mod fair;
 pub mod hold;
 pub mod listing;
 pub mod news;
 pub mod order;
+mod packing;
 
 pub mod completion;
 pub mod count;

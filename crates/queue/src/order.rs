@@ -9,12 +9,14 @@ use std::collections::btree_set;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
+use gantry_pods::gang::Gang;
 use gantry_reconcile::Key;
 use jiff::Timestamp;
 
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, GPU};
 use crate::app_wrapper::AppWrapper;
 use crate::demand::Reach;
+use crate::fair::{Share, Shares};
 use crate::settings::Settings;
 
 /// The priority that orders the queue: the static one, or with what was gained by waiting.
@@ -72,6 +74,10 @@ pub struct Class {
     pub priority: Option<i32>,
     /// Its labels, where they name what it is charged to.
     pub labels: BTreeMap<String, String>,
+    /// Its pods one by one, where each of them must find a place.
+    pub gang: Option<Arc<Gang>>,
+    /// Its namespace, where they take turns.
+    pub namespace: Option<String>,
 }
 
 impl Class {
@@ -88,8 +94,18 @@ impl Class {
             node_labels: selector.map(|it| it.node_selector.clone()).unwrap_or_default(),
             priority: weighs.then_some(wrapper.spec.priority),
             labels: labels.unwrap_or_default(),
+            gang: gang(wrapper, settings),
+            namespace: settings.fairness.then(|| wrapper.metadata.namespace.clone()),
         }
     }
+}
+
+/// The pods of an AppWrapper, where each of them must find a place: because the settings say so for all,
+/// or because they claim devices.
+#[must_use]
+pub(crate) fn gang(wrapper: &AppWrapper, settings: &Settings) -> Option<Arc<Gang>> {
+    let claims = settings.devices && wrapper.claims_devices();
+    (settings.packs() || claims).then(|| Arc::new(Gang::of(wrapper)))
 }
 
 /// A place in a line, the first before the second.
@@ -179,26 +195,17 @@ impl Lines {
     /// A walk over all who wait, the first one first.
     #[must_use]
     pub fn walk(&self, now: Timestamp) -> Walk<'_> {
-        let mut heads = BinaryHeap::with_capacity(self.lines.len());
-        for (line, places) in &self.lines {
-            self.push(&mut heads, line, places.iter(), now);
-        }
-        Walk { lines: self, heads, now }
+        self.walk_fairly(now, None)
     }
 
-    fn push<'a>(
-        &'a self,
-        heads: &mut BinaryHeap<Head<'a>>,
-        line: &'a Line,
-        mut rest: btree_set::Iter<'a, Place>,
-        now: Timestamp,
-    ) {
-        let Some(place) = rest.next() else { return };
-        let Some(waiter) = self.waiters.get(&place.key) else { return };
-        let slope = f64::from_bits(line.slope);
-        let priority = gained(f64::from(waiter.priority), slope, place.first_seen, now);
-        let order = (Rank(priority), Reverse(place.first_seen), Reverse(&place.key));
-        heads.push(Head { order, line, rest });
+    /// The same; with shares, namespaces of the same priority take turns.
+    #[must_use]
+    pub fn walk_fairly(&self, now: Timestamp, shares: Option<Shares>) -> Walk<'_> {
+        let mut walk = Walk { lines: self, heads: BTreeMap::new(), shares, now };
+        for (line, places) in &self.lines {
+            walk.push(line, places.iter());
+        }
+        walk
     }
 }
 
@@ -232,7 +239,9 @@ impl Eq for Head<'_> {}
 /// A walk over the queue in its order.
 pub struct Walk<'a> {
     lines: &'a Lines,
-    heads: BinaryHeap<Head<'a>>,
+    /// The first of each line that is left, by namespace where they take turns.
+    heads: BTreeMap<&'a str, BinaryHeap<Head<'a>>>,
+    shares: Option<Shares>,
     now: Timestamp,
 }
 
@@ -263,19 +272,59 @@ impl<'a> Walk<'a> {
     /// Who is next. The others of its line are passed over, unless the walk
     /// [goes on](Walk::go_on) with them.
     pub fn stop(&mut self) -> Option<Stop<'a>> {
-        self.heads.pop().map(Stop)
+        let turn = |heads: &BinaryHeap<Head<'a>>, share: Share| {
+            let (rank, first_seen, key) = heads.peek()?.order;
+            Some((rank, Reverse(share), first_seen, key))
+        };
+        let turns = self.heads.iter().filter_map(|(namespace, heads)| {
+            let share = self.shares.as_ref().map_or(Share::NOTHING, |it| it.of(namespace));
+            Some((turn(heads, share)?, *namespace))
+        });
+        let (_, namespace) = turns.max()?;
+        let heads = self.heads.get_mut(namespace)?;
+        let head = heads.pop();
+        if heads.is_empty() {
+            self.heads.remove(namespace);
+        }
+        head.map(Stop)
     }
 
     /// Lets the others of the same line have their turn too.
     pub fn go_on(&mut self, stop: Stop<'a>) {
         let Head { line, rest, .. } = stop.0;
-        self.lines.push(&mut self.heads, line, rest, self.now);
+        self.push(line, rest);
     }
+
+    /// Takes note of what a namespace was given.
+    pub fn give(&mut self, namespace: &str, amounts: &Amounts) {
+        if let Some(shares) = &mut self.shares {
+            shares.give(namespace, &named(amounts));
+        }
+    }
+
+    fn push(&mut self, line: &'a Line, mut rest: btree_set::Iter<'a, Place>) {
+        let Some(place) = rest.next() else { return };
+        let Some(waiter) = self.lines.waiters.get(&place.key) else { return };
+        let slope = f64::from_bits(line.slope);
+        let priority = gained(f64::from(waiter.priority), slope, place.first_seen, self.now);
+        let order = (Rank(priority), Reverse(place.first_seen), Reverse(&place.key));
+        let namespace = line.class.namespace.as_deref().unwrap_or_default();
+        self.heads.entry(namespace).or_default().push(Head { order, line, rest });
+    }
+}
+
+/// Amounts by the names of resources.
+pub(crate) fn named(amounts: &Amounts) -> BTreeMap<String, i64> {
+    let Amounts { cpu, memory, gpu, others } = amounts;
+    let three = [("cpu", *cpu), ("memory", *memory), (GPU, *gpu)];
+    let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
+    three.chain(others.iter().map(|(name, amount)| (name.clone(), *amount))).collect()
 }
 
 impl std::fmt::Debug for Walk<'_> {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "Walk({} lines left)", self.heads.len())
+        let lines: usize = self.heads.values().map(BinaryHeap::len).sum();
+        write!(to, "Walk({lines} lines left)")
     }
 }
 

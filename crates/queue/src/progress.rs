@@ -36,6 +36,9 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How long pods are waited for when everything is taken back. Pods that somebody else labelled would
 /// never go.
 const PODS: Duration = Duration::from_secs(300);
+/// How long an object may be there before it is taken for one that came late. Somebody who leads no more may
+/// see it before the news that its AppWrapper has passed.
+const LATE: Duration = Duration::from_secs(30);
 /// How often counts are written at most.
 const COUNTS: Duration = Duration::from_secs(1);
 
@@ -278,6 +281,7 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         leaving,
         items: items(seen),
         has_objects: !seen.objects.is_empty(),
+        has_old_objects: has_old_objects(seen, plan),
         has_pods: patient && seen.pods.iter().any(|it| !it.is_over()),
         is_complete: !complete.is_empty() && complete.iter().all(|it| *it),
         running: tally.running,
@@ -286,6 +290,24 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         is_miscounted: counted != *status,
         is_reprioritised: !settings.dynamic_priority
             && status.system_priority.total_cmp(&priority).is_ne(),
+    }
+}
+
+/// Whether objects have been there for so long that they came late, if the AppWrapper should have none; and
+/// when they will have been.
+fn has_old_objects(seen: &Seen, plan: &mut Plan) -> bool {
+    if seen.wrapper.status.can_run {
+        return false;
+    }
+    let made = seen.objects.iter().filter_map(|(_, meta)| meta.creation_timestamp).min();
+    let late = made.and_then(|it| it.checked_add(LATE).ok());
+    match late {
+        Some(when) if when > seen.now => {
+            plan.look_at(when, seen.now);
+            false
+        }
+        Some(_) => true,
+        None => !seen.objects.is_empty(),
     }
 }
 

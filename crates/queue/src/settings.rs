@@ -31,6 +31,15 @@ pub struct Settings {
     pub requeue_interval: Duration,
     /// Whether released room ends the pause of those that wait for it (`wakeOnRelease`).
     pub wake_on_release: bool,
+    /// Whether pods must find nodes one by one, and not only in sum (`packingCheck`).
+    pub packing_check: bool,
+    /// Whether namespaces of the same priority take turns (`fairness`).
+    pub fairness: bool,
+    /// Whether lower priorities are taken back for a higher one (`activeEviction`). Without effect where
+    /// nothing is [preempted](Settings::preempts): ask [`Settings::evicts`].
+    pub active_eviction: bool,
+    /// Whether claims to devices are looked at: the controllers of devices run beside the queue.
+    pub devices: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +55,10 @@ impl Default for Settings {
             requeue_default: Duration::from_secs(300),
             requeue_interval: Duration::from_secs(60),
             wake_on_release: true,
+            packing_check: false,
+            fairness: false,
+            active_eviction: false,
+            devices: false,
         }
     }
 }
@@ -55,6 +68,18 @@ impl Settings {
     #[must_use]
     pub fn preempts(&self) -> bool {
         self.preemption && !self.dynamic_priority
+    }
+
+    /// Whether lower priorities are taken back for a higher one.
+    #[must_use]
+    pub fn evicts(&self) -> bool {
+        self.active_eviction && self.preempts()
+    }
+
+    /// Whether pods must find nodes one by one. Nobody is taken back for one who would not find any.
+    #[must_use]
+    pub fn packs(&self) -> bool {
+        self.packing_check || self.evicts()
     }
 }
 
@@ -92,6 +117,8 @@ mod tests {
         for (dynamic_priority, preemption, expected) in table {
             let settings = Settings { dynamic_priority, preemption, ..Settings::default() };
             assert_eq!(settings.preempts(), expected);
+            let settings = Settings { active_eviction: true, ..settings };
+            assert_eq!((settings.evicts(), settings.packs()), (expected, expected));
         }
     }
 

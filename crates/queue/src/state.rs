@@ -35,6 +35,8 @@ pub struct Facts {
     pub items: Items,
     /// Whether objects of it are there.
     pub has_objects: bool,
+    /// Whether some of them have been there for so long that what is known of it is newer.
+    pub has_old_objects: bool,
     /// Whether pods of it are there that take something.
     pub has_pods: bool,
     /// Whether every item that says when it is complete is so, and there is one.
@@ -145,7 +147,7 @@ pub fn next(facts: &Facts) -> Next {
         Some(S::Pending) if facts.can_run => arrive(facts),
         Some(S::Running) if facts.can_run => run(facts),
         // It came late, or is left from before.
-        Some(S::Pending | S::Failed | S::Deleted) if facts.has_objects => Next::Remove,
+        Some(S::Pending | S::Failed | S::Deleted) if facts.has_old_objects => Next::Remove,
         Some(S::Pending) if facts.is_reprioritised => Next::Become(Transition::Reprioritise),
         Some(S::RunningHoldCompletion) if facts.running + facts.pending == 0 => {
             Next::Become(Transition::Complete)

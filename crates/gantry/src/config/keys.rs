@@ -310,6 +310,27 @@ pub const KEYS: &[Key] = &[
         about: "Whether released room ends the pause of those that wait for it.",
     },
     Key {
+        path: "mcad.packingCheck",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Live,
+        about: "Whether the pods of an AppWrapper must find nodes one by one, and not only in sum.",
+    },
+    Key {
+        path: "mcad.fairness",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Live,
+        about: "Whether namespaces of the same priority take turns, the one that has the least first.",
+    },
+    Key {
+        path: "mcad.activeEviction",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Live,
+        about: "Whether AppWrappers of lower priority are taken back for one of a higher, with `preemption`. Turns the packing check on.",
+    },
+    Key {
         path: "mcad.checkUserAccess",
         form: Form::Flag,
         default: Usual::Flag(false),

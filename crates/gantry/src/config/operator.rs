@@ -178,6 +178,12 @@ pub struct Queue {
     pub requeue_check_interval: Duration,
     /// Whether released room ends the pause of those that wait for it.
     pub wake_on_release: bool,
+    /// Whether pods must find nodes one by one, and not only in sum.
+    pub packing_check: bool,
+    /// Whether namespaces of the same priority take turns.
+    pub fairness: bool,
+    /// Whether lower priorities are taken back for a higher one.
+    pub active_eviction: bool,
     /// Whether authors must be allowed to create what they wrap.
     pub check_user_access: bool,
 }

@@ -106,7 +106,7 @@ impl Standing {
     /// Lets the queue decide by other settings, and scaling by other limits, from now on.
     pub(super) fn set_limits(&self, settings: &Operator) {
         if let Some(queue) = self.queue.get() {
-            queue.set(jobs::settings(&settings.mcad));
+            queue.set(jobs::settings(&settings.mcad, &settings.devices));
         }
         if let Some(scaling) = self.scaling.get() {
             scaling.set_limits(&settings.instascale);
@@ -237,7 +237,8 @@ pub(super) fn start(
 /// The queue, if it is switched on and one of its controllers is.
 fn queue(settings: &Operator, metrics: &Metrics) -> Result<Option<jobs::Part>, RegisterError> {
     let runs = settings.mcad_enabled && QUEUE.iter().any(|it| settings.runs(*it));
-    runs.then(|| jobs::Part::new(jobs::settings(&settings.mcad), metrics)).transpose()
+    runs.then(|| jobs::Part::new(jobs::settings(&settings.mcad, &settings.devices), metrics))
+        .transpose()
 }
 
 /// Whether a controller is switched on by itself.

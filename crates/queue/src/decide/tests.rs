@@ -244,3 +244,58 @@ proptest! {
         prop_assert_eq!(&*books, &fresh);
     }
 }
+
+#[test]
+fn namespaces_take_turns_where_that_is_chosen() {
+    for (fairness, expected) in [(false, ["a0", "a1", "a2"]), (true, ["a0", "b0", "a1"])] {
+        let live = Live::new(Settings { fairness, ..Settings::default() });
+        let (world, dispatch) = (world(), Dispatch::new(live));
+        show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 3));
+        // Names decide among equals, so all of one namespace come before the other.
+        for (at, name) in ["a0", "a1", "a2", "b0"].into_iter().enumerate() {
+            let mut object = wrapper(name, 10 + u64::try_from(at).unwrap(), 0, 1, pending());
+            object["metadata"]["namespace"] = json!(&name[..1]);
+            show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
+        }
+        let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
+        assert_eq!(decided(&plan).0, expected, "fairness: {fairness}");
+    }
+}
+
+#[test]
+fn who_has_nothing_is_next_and_priority_goes_before() {
+    let live = Live::new(Settings { fairness: true, ..Settings::default() });
+    let (world, dispatch) = (world(), Dispatch::new(live));
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 4));
+    let show_one = |name: &str, revision: u64, priority: i64, status: Value| {
+        let mut object = wrapper(name, revision, priority, 1, status);
+        object["metadata"]["namespace"] = json!(&name[..1]);
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
+    };
+    show_one("a0", 2, 0, json!({"state": "Running", "canrun": true}));
+    show_one("a1", 3, 0, pending());
+    show_one("b0", 4, 0, pending());
+    show_one("b1", 5, 0, pending());
+    show_one("a2", 6, 7, pending());
+    let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
+    assert_eq!(decided(&plan).0, ["a2", "b0", "b1"], "priority first, then who has less");
+}
+
+#[test]
+fn one_who_does_not_fit_in_pieces_is_told_so() {
+    let live = Live::new(Settings { packing_check: true, ..Settings::default() });
+    let (world, dispatch) = (world(), Dispatch::new(live));
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 2));
+    show(&world, &dispatch, &Node::RESOURCE, &node("b", 2, 2));
+    show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("whole", 3, 1, 3, pending()));
+    show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("first", 4, 0, 2, pending()));
+    show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("second", 5, 0, 2, pending()));
+    let plan = dispatch.plan(&world, &Dispatch::queue(), at(1_800_000_000));
+    let (passed, told) = decided(&plan);
+    assert_eq!(
+        (passed, told),
+        (vec!["first".to_owned(), "second".to_owned()], vec!["whole".to_owned()])
+    );
+    let said = "fits in total, but no placement: 1 pod of 3, largest free node has 2";
+    assert_eq!(plan.held[0].message, said);
+}

@@ -18,14 +18,20 @@ use crate::Settings;
 use crate::app_wrapper::AppWrapper;
 use crate::dispatch::LABEL;
 
-fn proven(proof: Result<(), Box<Failure>>) {
+pub(super) fn proven(proof: Result<(), Box<Failure>>) {
     if let Err(failure) = proof {
         panic!("{failure}");
     }
 }
 
 /// A job that completes.
-fn job(name: &str, priority: i64, pods: i64, cpu: &str, seconds: i64) -> (Resource, Value) {
+pub(super) fn job(
+    name: &str,
+    priority: i64,
+    pods: i64,
+    cpu: &str,
+    seconds: i64,
+) -> (Resource, Value) {
     let job = template(
         &JOBS,
         &format!("{name}-j"),
@@ -40,7 +46,7 @@ fn job(name: &str, priority: i64, pods: i64, cpu: &str, seconds: i64) -> (Resour
 }
 
 /// Ends by names and states alone: who came first decides about the rest.
-fn ends(server: &Server) -> Value {
+pub(super) fn ends(server: &Server) -> Value {
     let end = |it: &&Value| {
         let status = &it["status"];
         json!([it["metadata"]["name"], status["state"], status["canrun"]])
@@ -200,7 +206,7 @@ fn worlds_made_by_chance_end_in_one_place() {
 }
 
 /// What all that passed ask for and is not done yet, and what the cluster has.
-fn held(server: &Server) -> (i64, i64) {
+pub(super) fn held(server: &Server) -> (i64, i64) {
     let milli = |it: &Value| match it.as_str().unwrap() {
         text if text.ends_with('m') => text.trim_end_matches('m').parse::<i64>().unwrap(),
         text => text.parse::<i64>().unwrap() * 1000,

@@ -21,6 +21,7 @@ fn nothing() -> Facts {
         leaving: None,
         items: Items::Missing,
         has_objects: false,
+        has_old_objects: false,
         has_pods: false,
         is_complete: false,
         running: 0,
@@ -59,7 +60,7 @@ fn holding() -> Facts {
 }
 
 fn over(state: AppWrapperState) -> Facts {
-    Facts { state: Some(state), can_run: false, ..running() }
+    Facts { state: Some(state), can_run: false, has_old_objects: true, ..running() }
 }
 
 const SHORT: Recall = Recall::MinPods { minimum: 2, running: 1, completed: 0 };
@@ -165,17 +166,26 @@ fn each_state_goes_on_as_the_table_says() {
             become_(T::Reprioritise),
         ),
         ("T18 only while it waits", Facts { is_reprioritised: true, ..running() }, Next::Rest),
-        ("what came late goes", Facts { has_objects: true, ..waiting() }, Next::Remove),
+        (
+            "what came late goes",
+            Facts { has_objects: true, has_old_objects: true, ..waiting() },
+            Next::Remove,
+        ),
+        (
+            "what may be newer than the news stays",
+            Facts { has_objects: true, ..waiting() },
+            Next::Rest,
+        ),
         ("completed stays, and keeps its items", over(AppWrapperState::Completed), Next::Rest),
         (
             "failed stays",
-            Facts { has_objects: false, due: Some(SHORT), ..over(AppWrapperState::Failed) },
+            Facts { has_old_objects: false, due: Some(SHORT), ..over(AppWrapperState::Failed) },
             Next::Rest,
         ),
         ("failed keeps nothing", over(AppWrapperState::Failed), Next::Remove),
         (
             "deleted stays",
-            Facts { has_objects: false, ..over(AppWrapperState::Deleted) },
+            Facts { has_old_objects: false, ..over(AppWrapperState::Deleted) },
             Next::Rest,
         ),
         ("deleted keeps nothing", over(AppWrapperState::Deleted), Next::Remove),

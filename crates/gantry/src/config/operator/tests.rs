@@ -72,6 +72,9 @@ fn op_9_nothing_needs_to_be_said() {
         requeue_default: seconds(300),
         requeue_check_interval: seconds(60),
         wake_on_release: true,
+        packing_check: false,
+        fairness: false,
+        active_eviction: false,
         check_user_access: false,
     };
     assert_eq!(mcad, expected);

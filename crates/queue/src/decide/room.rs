@@ -1,0 +1,163 @@
+//! Whether there is room for one AppWrapper, and who makes some.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gantry_api::devices::DevicePool;
+use gantry_api::queue::AppWrapperState;
+use gantry_pods::devices::Seen;
+use gantry_pods::view::Pod;
+use gantry_reconcile::{Key, View as _};
+
+use super::{Turn, Verdict, Victim};
+use crate::amounts::{Amounts, Lack};
+use crate::app_wrapper::AppWrapper;
+use crate::books::Books;
+use crate::charge;
+use crate::condition::{self, Pause, kind};
+use crate::evict::{self, Candidate};
+use crate::order::Class;
+use crate::packing::{Fit, Floor, Gone};
+use crate::progress::pods_of;
+use crate::state;
+
+/// Whether there is room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is.
+    Enough,
+    /// There is in sum; whether every pod finds a place was not found out in time.
+    InSum,
+    /// There is not; this is missing.
+    Lacking(String),
+}
+
+impl<'a> Turn<'a> {
+    /// Finds out whether there is room for an AppWrapper when so much is spared for it and these others are
+    /// gone.
+    pub(super) fn room(
+        &mut self,
+        wrapper: &AppWrapper,
+        class: &Class,
+        spared: &Amounts,
+        gone: BTreeSet<Key>,
+    ) -> Room {
+        if let Some(lacks) = self.lacks(wrapper, class, spared) {
+            return Room::Lacking(lacks);
+        }
+        let Some(gang) = &class.gang else { return Room::Enough };
+        let gone = Gone { wrappers: gone, below: self.target(wrapper) };
+        match self.floor().ask(gang, &class.node_labels, &gone) {
+            Fit::Yes => Room::Enough,
+            Fit::Unknown => Room::InSum,
+            Fit::No(why) => Room::Lacking(why),
+        }
+    }
+
+    /// The nodes one by one, looked at when somebody asks.
+    pub(super) fn floor(&mut self) -> &mut Floor<'a> {
+        let (world, books) = (self.world, self.books);
+        // Settings may change while the world cannot: what it does not show is not looked at.
+        let pools = world.shelf_at::<Seen<DevicePool>>(&Seen::<DevicePool>::RESOURCE);
+        let constraints = self.constraints.filter(|_| self.settings.devices && pools.is_some());
+        self.floor.get_or_insert_with(|| Floor::new(world, books, constraints))
+    }
+
+    /// Below which priority everything counts as free, where that is so.
+    fn target(&self, wrapper: &AppWrapper) -> Option<i32> {
+        let counts = self.settings.preempts() && !self.settings.evicts();
+        counts.then_some(wrapper.spec.priority)
+    }
+
+    /// What is missing to an AppWrapper in sum when so much is spared for it.
+    fn lacks(&self, wrapper: &AppWrapper, class: &Class, spared: &Amounts) -> Option<String> {
+        let Books { capacity, holdings, .. } = self.books;
+        let target = self.target(wrapper);
+        let free = capacity.free(&class.reach, &class.node_labels);
+        let mut against = holdings.against(target, &class.reach, capacity);
+        against.reclaimed.add(spared);
+        match target {
+            None => against.reserved.add(&self.claimed.all),
+            Some(target) => {
+                let above = self.claimed.by_priority.range(target..);
+                above.for_each(|(_, amounts)| against.reserved.add(amounts));
+            }
+        }
+        let available = against.available(&free);
+        let lacks: Vec<String> =
+            class.demand.lacking(&available).iter().map(Lack::to_string).collect();
+        (!lacks.is_empty()).then(|| lacks.join("; "))
+    }
+
+    /// Lets others make room for an AppWrapper that does not fit, where the settings say so: those that its
+    /// quota takes back, those that are going anyway, and as few as will do of those with a lower priority.
+    pub(super) fn make_room(
+        &mut self,
+        wrapper: &AppWrapper,
+        class: &Class,
+        reclaimed: &[Arc<AppWrapper>],
+        lacks: String,
+    ) -> Verdict {
+        let shelf = self.world.shelf::<AppWrapper>();
+        let mut base: BTreeSet<Key> = reclaimed.iter().map(|it| it.metadata.key()).collect();
+        base.extend(self.yielding.iter().cloned());
+        let lower = self.books.holdings.holders().filter(|key| !base.contains(key));
+        let lower = lower.filter_map(|key| shelf.get(key));
+        let mut lower: Vec<Arc<AppWrapper>> =
+            lower.filter(|it| it.spec.priority < wrapper.spec.priority && may_go(it)).collect();
+        lower.sort_by_key(|it| it.metadata.key());
+        let candidates: Vec<Candidate> = lower
+            .iter()
+            .map(|it| Candidate {
+                priority: it.spec.priority,
+                since: condition::newest_since(&it.status, kind::HEAD_OF_LINE)
+                    .unwrap_or_else(|| it.first_seen()),
+            })
+            .collect();
+        let mut given = Amounts::default();
+        base.iter().for_each(|key| given.add(&self.given(key, class)));
+        let gives: Vec<Amounts> =
+            lower.iter().map(|it| self.given(&it.metadata.key(), class)).collect();
+        let chosen = evict::choose(&candidates, |gone| {
+            let (mut keys, mut spared) = (base.clone(), given.clone());
+            for at in gone {
+                keys.insert(lower[*at].metadata.key());
+                spared.add(&gives[*at]);
+            }
+            // Nobody is taken back for one who may not fit even so.
+            self.room(wrapper, class, &spared, keys) == Room::Enough
+        });
+        let Some(chosen) = chosen else { return Verdict::misfit(Pause::Resources, lacks) };
+        let reclaimed = reclaimed.iter().cloned().map(Victim::Quota);
+        let evicted = chosen.into_iter().map(|at| Victim::Priority(Arc::clone(&lower[at])));
+        let victims: Vec<Victim> = reclaimed.chain(evicted).collect();
+        if victims.is_empty() { Verdict::Coming } else { Verdict::Fits { victims, sure: true } }
+    }
+
+    /// What another AppWrapper gives when it goes.
+    fn given(&self, key: &Key, class: &Class) -> Amounts {
+        let pods = self.world.shelf::<Pod>().tagged(&pods_of(key));
+        let pods: Vec<Key> = pods.iter().map(|it| it.metadata.key()).collect();
+        let capacity = &self.books.capacity;
+        let mut given = capacity.freed(pods.iter(), &class.reach, &class.node_labels);
+        if let Some(reserved) = self.books.holdings.reserved(key) {
+            given.add(reserved);
+        }
+        given
+    }
+}
+
+/// Those that were told to make room and have not done so yet.
+pub(super) fn yielding(world: &gantry_reconcile::World, books: &Books) -> BTreeSet<Key> {
+    let shelf = world.shelf::<AppWrapper>();
+    let holders = books.holdings.holders();
+    let yields = |key: &&Key| shelf.get(key).is_some_and(|it| charge::yields(&it));
+    holders.filter(yields).cloned().collect()
+}
+
+/// Whether an AppWrapper that passed may be taken back: it is not on its way out, and has not done all it
+/// was to do.
+fn may_go(wrapper: &AppWrapper) -> bool {
+    let busy = matches!(wrapper.state(), Some(AppWrapperState::Pending | AppWrapperState::Running));
+    busy && !wrapper.metadata.is_going() && state::leaving(wrapper).is_none()
+}

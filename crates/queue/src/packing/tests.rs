@@ -1,0 +1,213 @@
+use gantry_reconcile::{Kind, Resource, View as _};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::settings::Settings;
+
+fn settings() -> Settings {
+    Settings { packing_check: true, ..Settings::default() }
+}
+
+fn show(world: &World, resource: &Resource, object: &Value) {
+    world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+}
+
+fn world() -> World {
+    World::new([Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()])
+}
+
+fn node(name: &str, allocatable: &Value, more: &Value) -> Value {
+    let or = |name: &str, else_: Value| more.get(name).cloned().unwrap_or(else_);
+    let (labels, taints) = (or("labels", json!({})), or("taints", json!([])));
+    json!({
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1", "labels": labels},
+        "spec": {"taints": taints},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+fn pod(name: &str, node: &str, cpu: &str, wrapper: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
+                     "labels": {crate::dispatch::LABEL: wrapper}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        "status": {"phase": "Running"},
+    })
+}
+
+/// An AppWrapper that declares so many pods of so much.
+fn wrapper(name: &str, pods: &[(i64, Value)], status: &Value) -> Value {
+    let declared = pods.iter();
+    let declared = declared.map(|(count, asks)| json!({"replicas": count, "requests": asks}));
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+        "spec": {"resources": {"GenericItems": [{"custompodresources": declared.collect::<Vec<_>>()}]}},
+        "status": status,
+    })
+}
+
+/// Whether an AppWrapper that comes finds places.
+fn ask(world: &World, object: &Value) -> Fit {
+    ask_without(world, object, &Gone::default())
+}
+
+fn ask_without(world: &World, object: &Value, gone: &Gone) -> Fit {
+    let books = Books::of(world, &settings());
+    let wrapper: AppWrapper = serde_json::from_value(object.clone()).unwrap();
+    let labels = wrapper.scheduling().map(|it| it.node_selector.clone()).unwrap_or_default();
+    Floor::new(world, &books, None).ask(&Gang::of(&wrapper), &labels, gone)
+}
+
+fn no(text: &str) -> Fit {
+    Fit::No(text.to_owned())
+}
+
+#[test]
+fn fragments_are_told_by_their_size() {
+    let world = world();
+    let small = json!({"cpu": "425m", "memory": "8Gi", "pods": 3});
+    show(&world, &Node::RESOURCE, &node("a", &small, &json!({})));
+    show(&world, &Node::RESOURCE, &node("b", &small, &json!({})));
+    let large = json!({"cpu": "100m", "memory": "16Gi", "example.com/tpu": 1, "pods": 3});
+    let tainted = json!({"taints": [{"key": "node.kubernetes.io/x", "effect": "NoSchedule"}]});
+    show(&world, &Node::RESOURCE, &node("c", &large, &json!({"labels": {"zone": "c"}})));
+    show(&world, &Node::RESOURCE, &node("d", &json!({"cpu": 64, "pods": 9}), &tainted));
+    let one = |count: i64, cpu: &str| vec![(count, json!({"cpu": cpu}))];
+    let table = [
+        ("two nodes, two pods", one(2, "425m"), Fit::Yes),
+        (
+            "in pieces",
+            one(2, "500m"),
+            no("fits in total, but no placement: 2 pods of 500m, largest free node has 425m"),
+        ),
+        (
+            "one too many",
+            one(3, "400m"),
+            no("fits in total, but no placement: 3 pods of 400m, nodes have room for 2"),
+        ),
+        (
+            "another resource",
+            vec![(1, json!({"cpu": "200m", "example.com/tpu": 1}))],
+            no(
+                "fits in total, but no placement: 1 pod of 200m, example.com/tpu 1, nodes have room for 0",
+            ),
+        ),
+        (
+            "memory",
+            vec![(1, json!({"memory": "17Gi"}))],
+            no(
+                "fits in total, but no placement: 1 pod of memory 17Gi, largest free node has 16Gi of memory",
+            ),
+        ),
+        ("pods are counted", one(9, "1m"), Fit::Yes),
+        (
+            "and nodes take no more than so many",
+            one(10, "1m"),
+            no("fits in total, but no placement: 10 pods of 1m, nodes have room for 9"),
+        ),
+        (
+            "each alone would fit",
+            vec![(2, json!({"cpu": "400m"})), (1, json!({"cpu": "200m"}))],
+            no(
+                "fits in total, but no placement: 2 pods of 400m and 1 pod of 200m do not fit together",
+            ),
+        ),
+    ];
+    for (why, pods, expected) in table {
+        assert_eq!(ask(&world, &wrapper("w", &pods, &json!({}))), expected, "{why}");
+    }
+    let mut selects = wrapper("w", &one(1, "1m"), &json!({}));
+    selects["spec"]["schedulingSpec"] = json!({"nodeSelector": {"zone": "c"}});
+    assert_eq!(ask(&world, &selects), Fit::Yes);
+    selects["spec"]["schedulingSpec"] = json!({"nodeSelector": {"zone": "e"}});
+    let nowhere = "fits in total, but no placement: 1 pod of 1m, no node that they may be on";
+    assert_eq!(ask(&world, &selects), no(nowhere));
+}
+
+#[test]
+fn what_others_were_promised_is_not_there() {
+    let world = world();
+    let room = json!({"cpu": 4});
+    show(&world, &Node::RESOURCE, &node("a", &room, &json!({})));
+    show(&world, &Node::RESOURCE, &node("b", &room, &json!({})));
+    let running = json!({"state": "Running", "canrun": true});
+    let three = |count: i64| vec![(count, json!({"cpu": 3}))];
+    show(&world, &AppWrapper::RESOURCE, &wrapper("other", &three(2), &running));
+    let small = wrapper("small", &[(2, json!({"cpu": 1}))], &json!({}));
+    let large = wrapper("large", &[(1, json!({"cpu": 2}))], &json!({}));
+    assert_eq!(ask(&world, &small), Fit::Yes);
+    assert_ne!(ask(&world, &large), Fit::Yes, "two pods of 3 are to come");
+    show(&world, &Pod::RESOURCE, &pod("p", "a", "3", "other"));
+    assert_ne!(ask(&world, &large), Fit::Yes, "one of them is there, and one is to come");
+    let mut gone = Gone::default();
+    gone.wrappers.insert(Key::new("n", "other"));
+    assert_eq!(ask_without(&world, &large, &gone), Fit::Yes, "when it is gone");
+    let four = wrapper("four", &[(2, json!({"cpu": 4}))], &json!({}));
+    assert_eq!(ask_without(&world, &four, &gone), Fit::Yes, "with its pods");
+    let below = Gone { below: Some(1), ..Gone::default() };
+    assert_eq!(ask_without(&world, &four, &below), Fit::Yes, "or counts for nothing");
+    // It finds no places any more, and keeps nobody waiting.
+    show(&world, &AppWrapper::RESOURCE, &{
+        let mut it = wrapper("other", &three(9), &running);
+        it["metadata"]["resourceVersion"] = json!("2");
+        it
+    });
+    assert_eq!(ask(&world, &large), Fit::Yes);
+}
+
+/// Whether pods can be put on nodes so that none is over: tries everything.
+fn exists(rooms: &mut Vec<i64>, pods: &[i64]) -> bool {
+    let Some((pod, others)) = pods.split_first() else { return true };
+    for at in 0..rooms.len() {
+        if rooms[at] >= *pod {
+            rooms[at] -= pod;
+            let found = exists(rooms, others);
+            rooms[at] += pod;
+            if found {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Pods pass if and only if they can be placed, beside pods that are there and pods that are to come.
+    #[test]
+    fn pods_pass_if_they_can_be_placed(
+        nodes in prop::collection::vec(1..9_i64, 1..4),
+        there in prop::collection::vec((0..3_usize, 1..4_i64), 0..3),
+        promised in (0..3_i64, 1..4_i64),
+        pods in prop::collection::vec((1..3_i64, 1..5_i64), 1..3),
+    ) {
+        let world = world();
+        let mut rooms = nodes.clone();
+        for (at, cpu) in nodes.iter().enumerate() {
+            show(&world, &Node::RESOURCE, &node(&format!("n{at}"), &json!({"cpu": cpu}), &json!({})));
+        }
+        for (at, (on, cpu)) in there.iter().enumerate().filter(|(_, (on, _))| *on < nodes.len()) {
+            rooms[*on] -= cpu;
+            show(&world, &Pod::RESOURCE, &pod(&format!("p{at}"), &format!("n{on}"), &cpu.to_string(), "x"));
+        }
+        let (count, cpu) = promised;
+        let status = json!({"state": "Running", "canrun": true});
+        let other = wrapper("other", &[(count, json!({"cpu": cpu}))], &status);
+        show(&world, &AppWrapper::RESOURCE, &other);
+        let each = |of: &[(i64, i64)]| -> Vec<i64> {
+            of.iter().flat_map(|(count, cpu)| vec![*cpu; usize::try_from(*count).unwrap()]).collect()
+        };
+        let mut all = each(&[(count, cpu)]);
+        if !exists(&mut rooms, &all) {
+            all.clear();
+        }
+        all.extend(each(&pods));
+        let asks: Vec<(i64, Value)> =
+            pods.iter().map(|(count, cpu)| (*count, json!({"cpu": cpu}))).collect();
+        let found = ask(&world, &wrapper("w", &asks, &json!({})));
+        prop_assert_eq!(found == Fit::Yes, exists(&mut rooms, &all), "{:?}", found);
+        prop_assert_ne!(found, Fit::Unknown, "so small a world");
+    }
+}
