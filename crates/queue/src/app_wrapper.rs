@@ -66,6 +66,8 @@ pub struct Item {
     pub completion: String,
     /// What its pods ask for.
     pub demand: Demand,
+    /// Whether that was declared, and not found in the object.
+    pub is_declared: bool,
 }
 
 /// An item as the server has it.
@@ -84,6 +86,7 @@ impl From<RawItem> for Item {
         let object: Option<Value> = template.as_deref().and_then(|it| read(it).ok());
         Self {
             demand: Demand::of(&custompodresources, object.as_ref()),
+            is_declared: !custompodresources.is_empty(),
             completion: completionstatus.unwrap_or_default(),
             template,
         }

@@ -105,7 +105,8 @@ pub(crate) fn taken(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
     wrapper.demand().by(settings.inference).clone()
 }
 
-fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
+/// An AppWrapper as quota knows it.
+pub(crate) fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
     let Amounts { cpu, memory, gpu, others } = taken(wrapper, settings);
     let three = [("cpu", cpu), ("memory", memory), (GPU, gpu)];
     let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));

@@ -36,6 +36,8 @@ pub mod fair;
 pub mod hold;
 pub mod listing;
 pub mod order;
+pub mod outlook;
+pub mod story;
 
 pub mod completion;
 pub mod count;

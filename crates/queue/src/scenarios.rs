@@ -4,4 +4,5 @@ mod acceptance;
 mod charged;
 mod cluster;
 mod laws;
+mod rules;
 mod trouble;
