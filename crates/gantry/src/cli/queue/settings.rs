@@ -14,6 +14,7 @@ use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
 use crate::manifests;
 use crate::operator::CONTROLLERS;
 use crate::output::Output;
+use crate::up::STATUS_PATH;
 
 /// Where the settings of the queue are.
 #[derive(Debug, clap::Args)]
@@ -59,7 +60,7 @@ impl SettingsFlags {
         }
     }
 
-    /// Those of the file that is named, of the operator's ConfigMap, or the defaults.
+    /// Those of the file that is named, of `gantry up`, of the operator's ConfigMap, or the defaults.
     pub(in crate::cli) async fn find(
         &self,
         cluster: &Reached,
@@ -67,6 +68,9 @@ impl SettingsFlags {
     ) -> anyhow::Result<Found> {
         if self.config_file.is_some() {
             return self.of_file();
+        }
+        if let Some(found) = of_process(cluster).await? {
+            return Ok(found);
         }
         let found = match self.text(cluster).await {
             Ok(Some((text, name))) => read(&text, format!("the settings of {name}"), &name)?,
@@ -153,6 +157,18 @@ impl SettingsFlags {
         }
         Ok(None)
     }
+}
+
+/// Those of a cluster that `gantry up` runs, where one does and shows them.
+async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
+    let page = match cluster.get(STATUS_PATH).await {
+        Ok(page) => page,
+        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let keys = page.get("queue").filter(|it| it.is_object());
+    let keys = keys.map(|it| serde_json::json!({ "mcad": it }).to_string());
+    keys.map(|text| read(&text, "the settings of gantry up".to_owned(), "gantry up")).transpose()
 }
 
 /// Why settings are not found.
