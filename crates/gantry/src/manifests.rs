@@ -400,8 +400,8 @@ mod tests {
 
     /// The pod that is deployed.
     fn pod() -> Value {
-        let objects = manifests().into_iter().flat_map(|it| it.objects);
-        let deployed = objects.filter(|it| it["kind"] == "Deployment").next().unwrap();
+        let mut objects = manifests().into_iter().flat_map(|it| it.objects);
+        let deployed = objects.find(|it| it["kind"] == "Deployment").unwrap();
         deployed["spec"]["template"]["spec"].clone()
     }
 
