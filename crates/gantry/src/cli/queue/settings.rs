@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use gantry_queue::{Inference, Settings};
+use gantry_queue::Settings;
 use serde_json::Value;
 
 use crate::cli::files;
 use crate::cli::reach::{AskError, Reached};
 use crate::config::document;
-use crate::config::operator::{DemandInference, Queue, settle};
+use crate::config::operator::settle;
 use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
+use crate::jobs;
 use crate::manifests;
 use crate::operator::CONTROLLERS;
 use crate::output::Output;
@@ -208,50 +209,18 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
         }
     };
     Ok(Found {
-        settings: of(&checked.settings.mcad),
+        settings: jobs::settings(&checked.settings.mcad),
         source,
         values: checked.values.tree()["mcad"].clone(),
         is_on: checked.settings.mcad_enabled,
     })
 }
 
-/// The settings of the queue, as its configuration has them.
-fn of(queue: &Queue) -> Settings {
-    let Queue {
-        dynamic_priority,
-        preemption,
-        backoff_time,
-        head_of_line_holding_time,
-        quota_enabled,
-        dispatcher: _,
-        agent_configs: _,
-        demand_inference,
-        honor_node_selector,
-        requeue_default,
-        requeue_check_interval,
-        wake_on_release,
-        check_user_access: _,
-    } = queue;
-    Settings {
-        dynamic_priority: *dynamic_priority,
-        preemption: *preemption,
-        backoff: *backoff_time,
-        holding: *head_of_line_holding_time,
-        quota: *quota_enabled,
-        inference: match demand_inference {
-            DemandInference::Compat => Inference::Compat,
-            DemandInference::Full => Inference::Full,
-        },
-        honor_node_selector: *honor_node_selector,
-        requeue_default: *requeue_default,
-        requeue_interval: *requeue_check_interval,
-        wake_on_release: *wake_on_release,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use gantry_queue::Inference;
 
     use super::*;
 

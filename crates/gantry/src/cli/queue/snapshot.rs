@@ -52,7 +52,7 @@ impl Snapshot {
         let catalog = Catalog::new(kinds);
         let world = world(settings, &catalog);
         let mut sight = Sight::Whole;
-        let watched: Vec<Resource> = catalog.watched().cloned().collect();
+        let watched = catalog.watched();
         let read = world.shelves().map(|it| it.resource()).filter(|it| !watched.contains(it));
         for resource in read.collect::<Vec<_>>() {
             let Some(objects) = all(cluster, &resource, namespace, output).await? else {
@@ -238,12 +238,12 @@ fn resource(object: &Value, plural: String) -> Option<Resource> {
 
 /// Where the items of an AppWrapper are, or would be.
 fn places(wrapper: &AppWrapper, catalog: &Catalog) -> Vec<(Resource, Key)> {
-    let watched: Vec<&Resource> = catalog.watched().collect();
+    let watched = catalog.watched();
     let items = wrapper.items().iter().enumerate();
     let made = items.filter_map(|(at, item)| {
         let made = gantry_queue::dispatch::make(wrapper, at, item, catalog).ok()?;
         // Pods were read with the others.
-        watched.contains(&&made.resource).then_some((made.resource, made.key))
+        watched.contains(&made.resource).then_some((made.resource, made.key))
     });
     made.collect()
 }
