@@ -4,10 +4,12 @@ mod apiserver;
 mod check;
 mod crds;
 mod devices;
+mod explain;
 mod files;
 mod install;
 mod node;
 mod operator;
+mod queue;
 mod reach;
 mod schedule;
 mod share;
@@ -42,6 +44,8 @@ Examples:
   gantry up                               run a whole cluster on this machine
   gantry node kill gpu-0                  let something happen to a node
   gantry status                           show what runs, what is held, and why
+  gantry queue                            show who waits for what, and who is next
+  gantry explain appwrapper/train         tell why a job is where it is
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
   gantry apiserver                        run a Kubernetes-compatible API server alone
@@ -70,6 +74,8 @@ struct Cli {
 enum Command {
     Up(Box<up::Arguments>),
     Status(status::Arguments),
+    Queue(Box<queue::Arguments>),
+    Explain(Box<explain::Arguments>),
     Node(node::Arguments),
     Apiserver(Box<apiserver::Arguments>),
     Check(check::Arguments),
@@ -190,6 +196,8 @@ fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End
     match command {
         Command::Up(arguments) => up::run(*arguments, output),
         Command::Status(arguments) => status::run(&arguments, output),
+        Command::Queue(arguments) => queue::run(&arguments, output),
+        Command::Explain(arguments) => explain::run(&arguments, output),
         Command::Node(arguments) => node::run(&arguments, output),
         Command::Apiserver(arguments) => apiserver::run(*arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),

@@ -430,6 +430,68 @@ mod tests {
         assert_eq!(pod["volumes"][0]["configMap"]["optional"], true, "op_9: absent at first");
     }
 
+    /// The pod that is deployed.
+    fn pod() -> Value {
+        let mut objects = manifests().into_iter().flat_map(|it| it.objects);
+        let deployed = objects.find(|it| it["kind"] == "Deployment").unwrap();
+        deployed["spec"]["template"]["spec"].clone()
+    }
+
+    #[test]
+    fn op_1_nothing_but_kubernetes_own_kinds_is_deployed() {
+        for object in manifests().into_iter().flat_map(|it| it.objects) {
+            let version = object["apiVersion"].as_str().unwrap();
+            let own = gantry_api::object::KINDS.iter().any(|it| it.api_version() == version);
+            assert!(!own, "the operator is no operand: {object}");
+        }
+        for kind in gantry_api::object::KINDS {
+            let name = kind.kind.to_lowercase();
+            for word in ["mcad", "instascale", "operator"] {
+                assert!(!name.contains(word), "{name} would configure the operator");
+            }
+        }
+    }
+
+    #[test]
+    fn op_2_and_op_3_no_right_manages_other_operators() {
+        for rule in rules(|_| true) {
+            for group in names(&rule, "apiGroups") {
+                assert!(!group.ends_with("operators.coreos.com"), "{rule}");
+            }
+            let changes = |verb: &&String| matches!(verb.as_str(), "update" | "patch");
+            let verbs = names(&rule, "verbs");
+            let resources = names(&rule, "resources");
+            for resource in ["deployments", "daemonsets", "statefulsets"] {
+                let may = resources.contains(&resource.to_owned());
+                assert!(!may || !verbs.iter().any(|it| changes(&it)), "{rule}");
+            }
+            if names(&rule, "apiGroups").contains(&"apiextensions.k8s.io".to_owned()) {
+                assert_eq!(verbs, ["get"], "{rule}");
+            }
+        }
+    }
+
+    #[test]
+    fn op_8_the_configuration_is_a_map_that_is_mounted() {
+        let pod = pod();
+        let volume = &pod["volumes"][0];
+        assert_eq!(volume["configMap"]["name"], OWN);
+        let mount = &pod["containers"][0]["volumeMounts"][0];
+        assert_eq!(mount["name"], volume["name"]);
+        let read = format!("--config-file={}/{WRITTEN_KEY}", mount["mountPath"].as_str().unwrap());
+        let args = pod["containers"][0]["args"].as_array().unwrap().clone();
+        assert!(args.contains(&json!(read)), "{args:?}");
+    }
+
+    #[test]
+    fn op_15_and_op_17_there_is_one_image_and_it_asks_for_little() {
+        let text = json!(manifests().into_iter().flat_map(|it| it.objects).collect::<Vec<_>>());
+        assert_eq!(text.to_string().matches("\"image\":").count(), 1);
+        let requests = &pod()["containers"][0]["resources"]["requests"];
+        // Three deployments of the original ask for more than that each.
+        assert_eq!((&requests["cpu"], &requests["memory"]), (&json!("1"), &json!("1Gi")));
+    }
+
     #[test]
     fn rb_1_every_definition_that_is_looked_at_may_be_read() {
         let rule = rules(|file| file == "20-cluster-role.yaml")

@@ -304,8 +304,13 @@ pub fn start(
         hall.run(stage, told).await;
         Ok(())
     });
-    let shown = handle.clone();
-    api.show(STATUS_PATH, move || status(&shown, controllers, started, &clock));
+    // Whoever shows the queue decides by the same settings.
+    let (shown, queue) = (handle.clone(), json!({"quotaEnabled": settings.quota}));
+    api.show(STATUS_PATH, move || {
+        let mut page = status(&shown, controllers, started, &clock);
+        page["queue"] = queue.clone();
+        page
+    });
     Ok(Cluster { handle, kubelet, arrivals, controllers })
 }
 

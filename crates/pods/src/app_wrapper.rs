@@ -86,6 +86,8 @@ pub struct Item {
     pub claims_devices: bool,
     /// What its pods ask for.
     pub demand: Demand,
+    /// Whether that was declared, and not found in the object.
+    pub is_declared: bool,
 }
 
 /// How objects name their kind.
@@ -128,6 +130,7 @@ impl From<RawItem> for Item {
         let object: Option<Value> = template.as_deref().and_then(|it| read(it).ok());
         Self {
             demand: Demand::of(&custompodresources, object.as_ref()),
+            is_declared: !custompodresources.is_empty(),
             completion: completionstatus.unwrap_or_default(),
             name: object.as_ref().map(TypeName::of_object),
             replicas: custompodresources.iter().map(|it| it.replicas).collect(),

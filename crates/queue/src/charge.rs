@@ -114,7 +114,8 @@ pub(crate) fn taken(wrapper: &AppWrapper, settings: &Settings) -> Amounts {
     wrapper.demand().by(settings.inference).clone()
 }
 
-fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
+/// An AppWrapper as quota knows it.
+pub(crate) fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
     Consumer {
         id: ConsumerId::from(wrapper.metadata.key()),
         priority: wrapper.spec.priority,

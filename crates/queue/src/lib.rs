@@ -34,7 +34,9 @@ pub mod hold;
 pub mod listing;
 pub mod news;
 pub mod order;
+pub mod outlook;
 mod packing;
+pub mod story;
 
 pub mod completion;
 pub mod count;

@@ -130,7 +130,7 @@ impl Controller for Progress {
 
 impl Progress {
     /// The items of an AppWrapper, and what is there in their place.
-    fn items(&self, world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
+    pub(crate) fn items(&self, world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
         let items = wrapper.items().iter().enumerate();
         items
             .map(|(at, item)| {
@@ -199,7 +199,7 @@ fn label(wrapper: &AppWrapper, labels: &BTreeMap<String, String>) -> Plan {
 }
 
 /// An object of a kind that may be wrapped.
-fn find(world: &World, resource: &Resource, key: &Key) -> Option<(Meta, Vec<Truth>)> {
+pub(crate) fn find(world: &World, resource: &Resource, key: &Key) -> Option<(Meta, Vec<Truth>)> {
     if *resource == Pod::RESOURCE {
         let pod = world.shelf::<Pod>().get(key)?;
         let truth = |it: &gantry_pods::view::Condition| Truth {
@@ -228,16 +228,16 @@ struct Seen {
 
 /// An item, and what is there in its place.
 #[derive(Clone, Debug)]
-struct ItemSeen {
-    made: Result<Made, Fault>,
-    standing: Standing,
+pub(crate) struct ItemSeen {
+    pub(crate) made: Result<Made, Fault>,
+    pub(crate) standing: Standing,
     /// Whether it is complete, where it says when it is.
-    complete: Option<bool>,
+    pub(crate) complete: Option<bool>,
 }
 
 /// What is there in the place of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+pub(crate) enum Standing {
     Absent,
     Ours,
     /// Ours, and on its way out: its place is not free yet.

@@ -119,9 +119,8 @@ mod tests {
         .unwrap()
     }
 
-    /// Scenario C5: how waits grow.
     #[test]
-    fn rq_4_waits_grow_as_the_rule_says() {
+    fn rq_4_and_c_5_waits_grow_as_the_rule_says() {
         let table = [
             (json!({"timeInSeconds": 60}), vec![60, 60, 120, 240, 480]),
             (json!({"timeInSeconds": 60, "growthType": "linear"}), vec![60, 60, 120, 180, 240]),

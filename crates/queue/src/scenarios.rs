@@ -5,4 +5,5 @@ mod beyond;
 mod charged;
 mod cluster;
 mod laws;
+mod rules;
 mod trouble;

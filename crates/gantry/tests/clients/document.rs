@@ -100,3 +100,25 @@ async fn every_command_about_devices_works() {
         assert!(out.contains(words), "{words}\n{out}\n{err}");
     }
 }
+
+#[tokio::test]
+async fn every_command_about_the_queue_works() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).whole_cluster().flag("--quota");
+    let server = plan.start(&Clock::system()).await.unwrap();
+    let shell = Shell::new(server.kubeconfig());
+    let Outcome { out, err, .. } = walk(&shell, "queue.md");
+    for words in [
+        "appwrapper.workload.codeflare.dev/train condition met",
+        "Resources: cpu: needs 45, 36 available, 9 missing",
+        "position    1 of 1",
+        "deployment/second   cpu 45, found in the template   not made",
+        "wait for others to end, or delete some",
+        "Quota: node \"silver\" of quota tree team lacks 5 of cpu",
+        "Quota: quota tree team has no node \"bronze\"",
+        "label it team=LEAF, bronze is none; leaves are default, gold, silver",
+        "totalAllocation:",
+        "appwrapper.workload.codeflare.dev/nobody condition met",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
+}

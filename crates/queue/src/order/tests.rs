@@ -37,7 +37,7 @@ fn queue(wrappers: &[AppWrapper], settings: &Settings) -> Lines {
 
 /// Scenario C2.
 #[test]
-fn q_1_and_q_4_higher_priority_is_first_whatever_came_first() {
+fn q_1_q_4_and_c_2_higher_priority_is_first_whatever_came_first() {
     let all = [
         wrapper("low", 1, 0.0, 1, 1),
         wrapper("high", 9, 0.0, 5, 1),

@@ -296,7 +296,7 @@ fn a_27_who_does_not_fit_never_runs() {
 
 /// Scenario B11 too: one item complete, pods of another still to come.
 #[test]
-fn a_28_complete_items_wait_for_their_pods() {
+fn a_28_and_b_11_complete_items_wait_for_their_pods() {
     play!(play);
     let says =
         template(&DEPLOYMENTS, "d1", 1, "100m", json!({"says": "Progressing", "init": "200"}));

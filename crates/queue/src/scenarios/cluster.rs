@@ -35,8 +35,11 @@ pub(super) const SERVICES: Resource = Resource::namespaced("", "v1", "services",
 pub(super) const POD_GROUPS: Resource =
     Resource::namespaced("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup");
 
+pub(super) const RAY_CLUSTERS: Resource =
+    Resource::namespaced("ray.io", "v1", "rayclusters", "RayCluster");
+
 pub(super) fn catalog() -> Catalog {
-    Catalog::new([DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS])
+    Catalog::new([DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS, RAY_CLUSTERS])
 }
 
 fn note<'a>(meta: &'a Meta, name: &str) -> Option<&'a str> {

@@ -74,6 +74,44 @@ async fn a_server_agrees_with_our_reader() {
     assert!(agreed > 20, "only {agreed} documents were compared");
 }
 
+/// The samples of the queue, every shape that manifests of the original have: none is refused.
+#[tokio::test]
+async fn e_5_every_sample_of_the_queue_is_accepted() {
+    let (cluster, _tails) = shared().await;
+    let client = http(cluster.admin());
+    establish(&client).await;
+    namespace(&client, "samples").await;
+    let mut accepted = 0;
+    for file in files().iter().filter(|it| name(it).starts_with("queue/sample-")) {
+        let text = fs::read_to_string(file).unwrap();
+        for text in texts(&text) {
+            let text = text.replace("namespace: test", "namespace: samples");
+            let value: Value = serde_saphyr::from_str(&text).unwrap();
+            let verdict = ask(&client, &value, "samples", &text).await.unwrap();
+            assert_eq!(verdict, Ok(()), "{} {}", name(file), value["metadata"]["name"]);
+            accepted += 1;
+        }
+    }
+    assert!(accepted > 10, "only {accepted} samples were found");
+}
+
+#[tokio::test]
+async fn a_10_a_template_that_does_not_say_what_it_is_is_refused() {
+    let (cluster, _tails) = shared().await;
+    let client = http(cluster.admin());
+    establish(&client).await;
+    namespace(&client, "bare").await;
+    let text = fs::read_to_string(root().join("queue/appwrapper-bare-template.yaml")).unwrap();
+    let text = text.replace("namespace: test", "namespace: bare");
+    let value: Value = serde_saphyr::from_str(&text).unwrap();
+    let said = ask(&client, &value, "bare", &text).await.unwrap().unwrap_err();
+    for field in ["apiVersion", "kind"] {
+        let place =
+            format!("spec.resources.GenericItems[0].generictemplate.{field}: Required value");
+        assert!(said.contains(&place), "{place}\n{said}");
+    }
+}
+
 /// What the server says to a document as it is written, or nothing if the kind is not ours.
 async fn ask(
     client: &Client,

@@ -84,6 +84,24 @@ async fn cf_3_an_absent_map_is_created_once() {
 }
 
 #[tokio::test]
+async fn e_4_none_is_made_two_keys_are_refused_and_a_part_keeps_the_rest() {
+    let script = Script::new([absent(), absent(), Answer::Created(true)]);
+    let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
+    assert!(fetched.source.ends_with("config.yaml"), "{}", fetched.source);
+    let keys = ["a", "b"].map(|key| (key.to_owned(), String::new()));
+    let two = Map::Present { data: keys.to_vec(), binary: Vec::new() };
+    let script = Script::new([Answer::Map(two)]);
+    let error = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap_err();
+    assert!(error.to_string().contains("exactly one data key must exist, found 2"), "{error}");
+    let script = Script::new([map("any", "mcad: {backoffTime: 7}")]);
+    let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
+    let (layer, report) = crate::config::document::read(&fetched.text, &fetched.source);
+    let settings = crate::config::operator::settle([&layer], report, &[]).unwrap().settings;
+    assert_eq!(settings.mcad.backoff_time.as_secs(), 7);
+    assert_eq!(settings.mcad.requeue_default.as_secs(), 300, "as it is by default");
+}
+
+#[tokio::test]
 async fn cf_3_whoever_is_quicker_decides() {
     let script =
         Script::new([absent(), absent(), Answer::Created(false), map("theirs", "mcad: {}")]);

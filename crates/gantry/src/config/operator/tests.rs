@@ -25,6 +25,17 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn op_7_there_is_one_of_each_part() {
+    for part in ["mcad", "instascale", "devices", "leaderElection"] {
+        let said = errors(&format!("{part}: [{{}}, {{}}]"));
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("expected a map of keys"), "{said:?}");
+    }
+    let said = errors("mcad: {}\nmcad: {}");
+    assert_eq!(said.len(), 1, "a key is there once: {said:?}");
+}
+
+#[test]
 fn op_9_nothing_needs_to_be_said() {
     let Operator {
         client_connection,

@@ -147,7 +147,7 @@ async fn op_18_what_an_instascale_alone_left_is_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_operator_serves_probes_and_metrics_and_stops_when_told() {
+async fn c_4_an_operator_serves_probes_and_metrics_and_stops_when_told() {
     let (_server, site) = site().await;
     site.install_definitions().await;
     let kubeconfig = site.kubeconfig().await;

@@ -20,7 +20,7 @@ const TREE: &str = "
 
 /// Allocates where there is a leaf, else releases; then everyone must be where the picture says.
 #[test]
-fn qu_11_golden_sequence() {
+fn qu_11_and_b_12_golden_sequence() {
     let table = [
         // who  leaf    cpu  priority  outcome           picture
         ("a", Some("N"), 1, 0, "N", "N: a"),

@@ -25,7 +25,7 @@ fn team(name: &str, context: &str, request: &str, priority: i32) -> Consumer {
 }
 
 #[test]
-fn b1_apply_delete_and_apply_again() {
+fn b_1_apply_delete_and_apply_again() {
     let mut forest = both();
     let asks = team("deployment", "silver", "cpu=100m memory=50Mi", 0);
     for _ in 0..2 {
@@ -36,7 +36,7 @@ fn b1_apply_delete_and_apply_again() {
 }
 
 #[test]
-fn b2_priority_replaces() {
+fn b_2_priority_replaces() {
     let mut forest = both();
     assert_eq!(outcome(&mut forest, &team("low", "gold", "cpu=600m", 0)), "gold gold");
     assert_eq!(
@@ -59,7 +59,7 @@ fn b2_priority_replaces() {
 }
 
 #[test]
-fn b4_one_after_the_other() {
+fn b_4_one_after_the_other() {
     let mut forest = both();
     let [first, second] = ["first", "second"].map(|name| team(name, "bronze", "cpu=900m", 0));
     assert_eq!(outcome(&mut forest, &first), "bronze gold");
@@ -72,7 +72,7 @@ fn b4_one_after_the_other() {
 }
 
 #[test]
-fn b5_without_labels() {
+fn b_5_without_labels() {
     for labels in ["", "app=web"] {
         let mut forest = both();
         let mut asks = consumer("job", labels, "cpu=500m memory=100Mi", 0);
@@ -84,7 +84,7 @@ fn b5_without_labels() {
 
 /// The reclaim needs the second tree to let go of the victim of the first: both hold all gpus.
 #[test]
-fn b6_borrowing_and_reclaim() {
+fn b_6_borrowing_and_reclaim() {
     for other in ["quota_service", "a_service"] {
         let mut forest = forest(&[("quota_context", CONTEXT), (other, SERVICE)]);
         let asks = |name: &str, leaf: &str, request: &str| {
@@ -102,7 +102,7 @@ fn b6_borrowing_and_reclaim() {
 }
 
 #[test]
-fn b7_trees_after_the_fact() {
+fn b_7_trees_after_the_fact() {
     let mut forest = Forest::default();
     for name in ["one", "two"] {
         forest.resume(&team(name, "gold", "cpu=500m", 0));
@@ -119,7 +119,7 @@ fn b7_trees_after_the_fact() {
 }
 
 #[test]
-fn b8_restart_keeps_usage() {
+fn b_8_restart_keeps_usage() {
     let running = [team("one", "silver", "cpu=500m", 0), team("two", "gold", "cpu=300m", 0)];
     let next = team("next", "gold", "cpu=200m", 0);
     let more = team("more", "gold", "cpu=200m", 0);
@@ -134,7 +134,7 @@ fn b8_restart_keeps_usage() {
 }
 
 #[test]
-fn b9_a_third_tree() {
+fn b_9_a_third_tree() {
     let mut forest = both();
     forest.try_allocate(&team("old", "gold", "cpu=500m", 0)).unwrap();
     let mut objects = subtrees("quota_context", CONTEXT);
@@ -154,7 +154,7 @@ fn b9_a_third_tree() {
 
 /// Whatever came of an attempt, undoing it gives the same bytes.
 #[test]
-fn b13_undo_restores_every_byte() {
+fn b_13_undo_restores_every_byte() {
     let table = [
         // why                                   asks                                    outcome
         ("an unknown leaf", team("w", "iron", "cpu=1m", 0), "no node"),
@@ -185,7 +185,7 @@ fn b13_undo_restores_every_byte() {
 }
 
 #[test]
-fn b14_two_that_want_everything_take_turns() {
+fn b_14_two_that_want_everything_take_turns() {
     let mut forest = both();
     let asks = ["one", "two"].map(|name| team(name, "gold", "cpu=1075m", 0));
     for turn in 0..6 {

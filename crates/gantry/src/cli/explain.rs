@@ -1,0 +1,168 @@
+//! `gantry explain`: the whole story of one object.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use gantry_process::clock::Clock;
+use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::outlook;
+use gantry_queue::story::{self, Story};
+use gantry_reconcile::{Key, View as _};
+use serde::{Deserialize as _, Serialize};
+
+use super::queue::Used;
+use super::queue::settings::{Found, SettingsFlags};
+use super::queue::snapshot::Snapshot;
+use super::reach::{AskError, Reach};
+use super::{End, Form, render};
+use crate::output::Output;
+use crate::queue_pages;
+
+/// Tell why an AppWrapper is where it is, and what can be done about it.
+///
+/// One page: its state and what happened, what its items ask for and where that was found, what there
+/// is for it and who has the rest, quota trees, its objects and pods, when it is looked at next. What
+/// the queue would decide now is found by the same rules and settings. Nothing is written.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  gantry explain appwrapper/train
+  gantry explain aw/train -n team-a
+  gantry explain aw train -o json
+  gantry explain aw/train -f jobs/ -f nodes.yaml     before there is a cluster
+
+For the fields of a kind there is `kubectl explain appwrapper.spec`; for the devices of a pod `gantry
+schedule POD --explain`.")]
+pub(super) struct Arguments {
+    /// What: appwrapper/NAME, or aw/NAME; the name may also stand alone after the kind.
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    words: Vec<String>,
+
+    /// Its namespace.
+    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+
+    /// Print all facts in this form.
+    #[arg(short, long, value_name = "FORM")]
+    output: Option<Form>,
+
+    /// Files instead of a cluster: AppWrappers, nodes, pods, quota trees.
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<PathBuf>,
+
+    #[command(flatten)]
+    settings: SettingsFlags,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// What programs are told.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    settings: Used<'a>,
+    app_wrapper: &'a Story,
+}
+
+pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
+    let clock = Clock::system();
+    let key = Key::new(&arguments.namespace, name(&arguments.words)?);
+    let (snapshot, found) = match arguments.filename.is_empty() {
+        true => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(arguments.look(&key, output))?
+        }
+        false => {
+            let found = arguments.settings.of_file()?;
+            let read = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
+            outlook::enter(&read.world, &found.settings, clock.now());
+            (read, found)
+        }
+    };
+    let Snapshot { world, sight, catalog } = &snapshot;
+    let now = clock.now();
+    let Some(story) = story::tell(world, catalog, &found.settings, *sight, &key, now) else {
+        bail!("there is no AppWrapper {key}; `gantry queue` lists them all");
+    };
+    match arguments.output {
+        None => {
+            output.result_text(&queue_pages::page(&story, now))?;
+            output.note(format_args!("by {}", found.source));
+        }
+        Some(form) => {
+            let page = Page { settings: Used::from(&found), app_wrapper: &story };
+            output.result_text(&render(&page, form)?)?;
+        }
+    }
+    Ok(End::Done)
+}
+
+impl Arguments {
+    async fn look(&self, key: &Key, output: &mut Output) -> anyhow::Result<(Snapshot, Found)> {
+        let cluster = self.reach.reach().await?;
+        let found = self.settings.find(&cluster, output).await?;
+        let object = match cluster.get(&AppWrapper::RESOURCE.path(key)).await {
+            Err(error @ AskError::Absent { .. }) => {
+                return Err(error).context(format!(
+                    "there is no AppWrapper {key}; `gantry queue` lists them all"
+                ));
+            }
+            object => object?,
+        };
+        let wrapper = AppWrapper::deserialize(&object)
+            .with_context(|| format!("cannot read AppWrapper {key}"))?;
+        let namespace = Some(self.namespace.as_str());
+        let settings = &found.settings;
+        let read = Snapshot::with_items(&cluster, namespace, Some(&wrapper), settings, output);
+        Ok((read.await?, found))
+    }
+}
+
+/// The name of the AppWrapper that is meant.
+fn name(words: &[String]) -> anyhow::Result<&str> {
+    let (kind, name) = match words {
+        [kind, name] => (kind.as_str(), name.as_str()),
+        [one] => match one.split_once('/') {
+            Some((kind, name)) => (kind, name),
+            None => bail!("name one AppWrapper: gantry explain appwrapper/{one}"),
+        },
+        _ => bail!("name one AppWrapper: gantry explain appwrapper/NAME"),
+    };
+    let plain = kind.split('.').next().unwrap_or_default().to_lowercase();
+    if !matches!(plain.as_str(), "aw" | "appwrapper" | "appwrappers") {
+        bail!(
+            "cannot explain a {kind:?}: this tells of AppWrappers; for fields of kinds there is \
+             kubectl explain"
+        );
+    }
+    if name.is_empty() {
+        bail!("name one AppWrapper: gantry explain {kind}/NAME");
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_app_wrapper_is_named_in_every_way_that_kubectl_takes() {
+        let table = [
+            ("aw/a", Ok("a")),
+            ("appwrapper/a", Ok("a")),
+            ("appwrappers.workload.codeflare.dev/a", Ok("a")),
+            ("AppWrapper a", Ok("a")),
+            ("a", Err("gantry explain appwrapper/a")),
+            ("pod/a", Err("cannot explain a \"pod\"")),
+            ("aw/", Err("gantry explain aw/NAME")),
+        ];
+        for (line, expected) in table {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            match (name(&words), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{line}"),
+                (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
+                (found, _) => panic!("{line}: {found:?}"),
+            }
+        }
+    }
+}

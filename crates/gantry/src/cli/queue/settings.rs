@@ -1,0 +1,265 @@
+//! By which settings the operator of a cluster decides, as far as that can be read.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use gantry_queue::Settings;
+use serde_json::Value;
+
+use crate::cli::files;
+use crate::cli::reach::{AskError, Reached};
+use crate::config::document;
+use crate::config::operator::settle;
+use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
+use crate::jobs;
+use crate::manifests;
+use crate::operator::CONTROLLERS;
+use crate::output::Output;
+use crate::up::STATUS_PATH;
+
+/// Where the settings of the queue are.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct SettingsFlags {
+    /// The configuration of the operator, instead of its ConfigMap.
+    #[arg(long, value_name = "FILE", help_heading = "Settings of the queue")]
+    config_file: Option<PathBuf>,
+
+    /// The ConfigMap of the operator; by default gantry-config, then codeflare-operator-config.
+    #[arg(long, value_name = "NAME", default_value = OWN, hide_default_value = true,
+          help_heading = "Settings of the queue")]
+    config: String,
+
+    /// Its namespace; by default where there is one.
+    #[arg(long, value_name = "NAMESPACE", help_heading = "Settings of the queue")]
+    config_namespace: Option<String>,
+}
+
+/// Settings, and who says so.
+pub(in crate::cli) struct Found {
+    /// The settings.
+    pub(in crate::cli) settings: Settings,
+    /// Where they are from, in words.
+    pub(in crate::cli) source: String,
+    /// The keys below `mcad`, as the file has them.
+    pub(in crate::cli) values: Value,
+    /// Whether the operator runs the queue at all.
+    is_on: bool,
+}
+
+/// The words for settings that nobody has set.
+const DEFAULTS: &str = "the default settings";
+
+impl SettingsFlags {
+    /// Those of the file that is named, or the defaults.
+    pub(in crate::cli) fn of_file(&self) -> anyhow::Result<Found> {
+        match &self.config_file {
+            Some(path) => {
+                let name = path.display().to_string();
+                read(&files::read(path)?, format!("the settings of {name}"), &name)
+            }
+            None => read("", format!("{DEFAULTS}; say --config-file for others"), "defaults"),
+        }
+    }
+
+    /// Those of the file that is named, of `gantry up`, of the operator's ConfigMap, or the defaults.
+    pub(in crate::cli) async fn find(
+        &self,
+        cluster: &Reached,
+        output: &mut Output,
+    ) -> anyhow::Result<Found> {
+        if self.config_file.is_some() {
+            return self.of_file();
+        }
+        if let Some(found) = of_process(cluster).await? {
+            return Ok(found);
+        }
+        let found = match self.text(cluster).await {
+            Ok(Some((text, name))) => read(&text, format!("the settings of {name}"), &name)?,
+            Ok(None) => {
+                let said = format!("{DEFAULTS}: the cluster has no ConfigMap {}", self.config);
+                read("", said, "defaults")?
+            }
+            Err(Lookup::Ask(AskError::Forbidden { path, .. })) => {
+                let said = format!("{DEFAULTS}: you may not read {path}; say --config-file");
+                read("", said, "defaults")?
+            }
+            Err(Lookup::Ask(error)) => return Err(error.into()),
+            Err(Lookup::Other(error)) => return Err(error),
+        };
+        if !found.is_on {
+            output.warning(
+                "the operator's configuration has mcadEnabled: false: nobody runs this queue",
+            );
+        }
+        Ok(found)
+    }
+
+    /// The text of the ConfigMap, and what it is called.
+    async fn text(&self, cluster: &Reached) -> Result<Option<(String, String)>, Lookup> {
+        let Some(namespace) = self.namespace(cluster).await? else { return Ok(None) };
+        let mut seen = Seen {
+            file: File::Unnamed,
+            name: &self.config,
+            named: Map::Unknown,
+            legacy: Map::Unknown,
+        };
+        loop {
+            let looked = match source::choose(&seen).map_err(|it| Lookup::Other(it.into()))? {
+                Step::Use { source, text } => {
+                    let (name, key) = match source {
+                        Source::Named { name, key } => (name, key),
+                        Source::Legacy { key } => (LEGACY, key),
+                        Source::File(_) => return Ok(None),
+                    };
+                    let name = format!("ConfigMap {namespace}/{name}, {key}");
+                    return Ok(Some((text.to_owned(), name)));
+                }
+                Step::Create(_) => return Ok(None),
+                Step::Look(name) => name.to_owned(),
+            };
+            let map = get(cluster, &namespace, &looked).await?;
+            if looked == self.config {
+                seen.named = map;
+            } else {
+                seen.legacy = map;
+            }
+        }
+    }
+
+    /// The namespace that has a ConfigMap of the operator.
+    async fn namespace(&self, cluster: &Reached) -> Result<Option<String>, Lookup> {
+        if let Some(namespace) = &self.config_namespace {
+            return Ok(Some(namespace.clone()));
+        }
+        let usual = manifests::NAMESPACE.to_owned();
+        let names = if self.config == OWN { vec![OWN, LEGACY] } else { vec![self.config.as_str()] };
+        for name in names {
+            let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
+            let list = match cluster.get(&path).await {
+                Ok(list) => list,
+                // Whoever may not search may still read the usual one.
+                Err(AskError::Forbidden { .. }) => return Ok(Some(usual)),
+                Err(error) => return Err(error.into()),
+            };
+            let found = list["items"].as_array().into_iter().flatten();
+            let found = found.filter_map(|it| it["metadata"]["namespace"].as_str());
+            let found: Vec<&str> = found.collect();
+            match found.as_slice() {
+                [] => {}
+                all if all.contains(&usual.as_str()) => return Ok(Some(usual)),
+                [only] => return Ok(Some((*only).to_owned())),
+                several => {
+                    return Err(Lookup::Other(anyhow::anyhow!(
+                        "several namespaces have a ConfigMap {name}: {}; say --config-namespace",
+                        several.join(", ")
+                    )));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Those of a cluster that `gantry up` runs, where one does and shows them.
+async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
+    let page = match cluster.get(STATUS_PATH).await {
+        Ok(page) => page,
+        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let keys = page.get("queue").filter(|it| it.is_object());
+    let keys = keys.map(|it| serde_json::json!({ "mcad": it }).to_string());
+    keys.map(|text| read(&text, "the settings of gantry up".to_owned(), "gantry up")).transpose()
+}
+
+/// Why settings are not found.
+enum Lookup {
+    /// The cluster does not tell.
+    Ask(AskError),
+    Other(anyhow::Error),
+}
+
+impl From<AskError> for Lookup {
+    fn from(error: AskError) -> Self {
+        Self::Ask(error)
+    }
+}
+
+async fn get(cluster: &Reached, namespace: &str, name: &str) -> Result<Map, AskError> {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    let map = match cluster.get(&path).await {
+        Ok(map) => map,
+        Err(AskError::Absent { .. }) => return Ok(Map::Absent),
+        Err(error) => return Err(error),
+    };
+    let data = map["data"].as_object().into_iter().flatten();
+    let data = data.map(|(key, text)| (key.clone(), text.as_str().unwrap_or_default().to_owned()));
+    let binary = map["binaryData"].as_object().into_iter().flatten();
+    Ok(Map::Present { data: data.collect(), binary: binary.map(|(key, _)| key.clone()).collect() })
+}
+
+/// Settings as a text has them, on top of the defaults.
+fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
+    let (layer, report) = document::read(text, name);
+    let checked = match settle([&layer], report, CONTROLLERS) {
+        Ok(checked) => checked,
+        Err(report) => {
+            let errors: Vec<String> = report.errors.iter().map(ToString::to_string).collect();
+            bail!("cannot use {source}: {}", errors.join("; "))
+        }
+    };
+    Ok(Found {
+        settings: jobs::settings(&checked.settings.mcad),
+        source,
+        values: checked.values.tree()["mcad"].clone(),
+        is_on: checked.settings.mcad_enabled,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use gantry_queue::Inference;
+
+    use super::*;
+
+    #[test]
+    fn every_key_reaches_the_queue() {
+        let text = "mcad: {dynamicPriority: true, backoffTime: 7, headOfLineHoldingTime: 9,
+            quotaEnabled: true, demandInference: full, honorNodeSelector: true,
+            requeueDefaultSeconds: 11, requeueCheckInterval: 13s, wakeOnRelease: false}";
+        let found = read(text, "the settings of f".to_owned(), "f").unwrap();
+        let expected = Settings {
+            dynamic_priority: true,
+            preemption: false,
+            backoff: Duration::from_secs(7),
+            holding: Duration::from_secs(9),
+            quota: true,
+            inference: Inference::Full,
+            honor_node_selector: true,
+            requeue_default: Duration::from_secs(11),
+            requeue_interval: Duration::from_secs(13),
+            wake_on_release: false,
+        };
+        assert_eq!(found.settings, expected);
+        assert_eq!(found.values["backoffTime"], 7);
+        assert!(found.is_on);
+        assert!(read("mcad: {preemption: true}", String::new(), "f").unwrap().settings.preemption);
+        assert!(!read("mcadEnabled: false", String::new(), "f").unwrap().is_on);
+    }
+
+    #[test]
+    fn nothing_said_is_what_the_operator_does_by_itself() {
+        let found = read("", DEFAULTS.to_owned(), "defaults").unwrap();
+        assert_eq!(found.settings, Settings::default());
+    }
+
+    #[test]
+    fn a_configuration_that_no_operator_takes_is_refused() {
+        let error = read("mcad: {backoffTime: soon}", "the settings of f".to_owned(), "f");
+        let error = error.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("cannot use the settings of f: f:1:"), "{error}");
+        assert!(error.contains("mcad.backoffTime"), "{error}");
+    }
+}

@@ -1,0 +1,249 @@
+//! What the queue decides by, read once: from a cluster, or from files.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use gantry_api::decode::{self, Decoded};
+use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::outlook::Sight;
+use gantry_queue::{Catalog, Dispatch, Live, Settings};
+use gantry_reconcile::{Controller as _, Key, Kind, Resource, Scope, View as _, World};
+use serde_json::Value;
+
+use crate::cli::files::load;
+use crate::cli::reach::{AskError, Reached};
+use crate::output::Output;
+
+/// What was read.
+pub(in crate::cli) struct Snapshot {
+    /// All objects.
+    pub(in crate::cli) world: World,
+    /// How much of what the queue decides by is among them.
+    pub(in crate::cli) sight: Sight,
+    /// The kinds of items, as far as they were looked for.
+    pub(in crate::cli) catalog: Catalog,
+}
+
+impl Snapshot {
+    /// Reads a cluster. Where somebody may not read the AppWrappers of all namespaces, those of one.
+    pub(in crate::cli) async fn of_cluster(
+        cluster: &Reached,
+        namespace: Option<&str>,
+        settings: &Settings,
+        output: &mut Output,
+    ) -> anyhow::Result<Self> {
+        Self::with_items(cluster, namespace, None, settings, output).await
+    }
+
+    /// The same, with the objects of one AppWrapper.
+    pub(in crate::cli) async fn with_items(
+        cluster: &Reached,
+        namespace: Option<&str>,
+        of: Option<&AppWrapper>,
+        settings: &Settings,
+        output: &mut Output,
+    ) -> anyhow::Result<Self> {
+        let kinds = match of {
+            Some(wrapper) => discover(cluster, wrapper, output).await?,
+            None => BTreeSet::new(),
+        };
+        let catalog = Catalog::new(kinds);
+        let world = world(settings, &catalog);
+        let mut sight = Sight::Whole;
+        let watched = catalog.watched();
+        let read = world.shelves().map(|it| it.resource()).filter(|it| !watched.contains(it));
+        for resource in read.collect::<Vec<_>>() {
+            let Some(objects) = all(cluster, &resource, namespace, output).await? else {
+                sight = Sight::Told;
+                continue;
+            };
+            fill(&world, &resource, &objects, output);
+        }
+        if let Some(wrapper) = of {
+            for (resource, key) in places(wrapper, &catalog) {
+                match cluster.get(&resource.path(&key)).await {
+                    Ok(object) => fill(&world, &resource, &[object], output),
+                    Err(AskError::Absent { .. }) => {}
+                    Err(AskError::Forbidden { path, .. }) => {
+                        output
+                            .warning(format_args!("may not read {path}: it is shown as not made"));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(Self { world, sight, catalog })
+    }
+
+    /// Reads files. What is an item is taken for a kind that every server has.
+    pub(in crate::cli) fn of_files(
+        named: &[PathBuf],
+        settings: &Settings,
+        output: &mut Output,
+    ) -> anyhow::Result<Self> {
+        let mut objects = Vec::new();
+        for loaded in load(named, true, decode::Options::default(), output)? {
+            match loaded.document.content {
+                Decoded::Object(object) => objects.push(object.to_value()?),
+                Decoded::Foreign(value) => objects.push(value),
+                Decoded::Nodes(_) | Decoded::CapacityClaim(_) | Decoded::Refused => {}
+            }
+        }
+        let mut flat = Vec::new();
+        objects.into_iter().for_each(|it| flatten(it, &mut flat));
+        let templates = flat.iter().flat_map(|it| {
+            let items = it.pointer("/spec/resources/GenericItems").and_then(Value::as_array);
+            items.into_iter().flatten().map(|item| &item["generictemplate"])
+        });
+        let catalog = Catalog::new(templates.filter_map(guess));
+        let world = world(settings, &catalog);
+        let shelves: Vec<Resource> = world.shelves().map(|it| it.resource()).collect();
+        for mut object in flat {
+            let is = |it: &&Resource| {
+                object["apiVersion"] == it.api_version() && object["kind"] == it.kind.as_ref()
+            };
+            let Some(resource) = shelves.iter().find(is) else { continue };
+            if resource.scope == Scope::Namespaced && object["metadata"]["namespace"].is_null() {
+                object["metadata"]["namespace"] = "default".into();
+            }
+            fill(&world, resource, &[object], output);
+        }
+        Ok(Self { world, sight: Sight::Whole, catalog })
+    }
+}
+
+/// An empty world for all that the queue decides by.
+fn world(settings: &Settings, catalog: &Catalog) -> World {
+    let kinds: Vec<Kind> = Dispatch::new(Live::new(*settings)).kinds();
+    World::new(kinds.into_iter().chain(catalog.kinds()))
+}
+
+/// The objects of a list, or the object.
+fn flatten(object: Value, into: &mut Vec<Value>) {
+    match (object["kind"].as_str(), object["items"].as_array()) {
+        (Some("List"), Some(items)) => {
+            items.iter().for_each(|it| flatten(it.clone(), into));
+        }
+        (_, _) => into.push(object),
+    }
+}
+
+/// All objects of a kind; nothing where whoever asks may not see them.
+async fn all(
+    cluster: &Reached,
+    resource: &Resource,
+    namespace: Option<&str>,
+    output: &mut Output,
+) -> anyhow::Result<Option<Vec<Value>>> {
+    let own = *resource == AppWrapper::RESOURCE;
+    match cluster.items(&resource.collection("")).await {
+        Ok(objects) => Ok(Some(objects)),
+        Err(error @ AskError::Absent { .. }) if own => Err(error).context(
+            "the cluster has no AppWrappers; install the kinds with `gantry crds | kubectl apply \
+             --server-side -f -`",
+        ),
+        Err(AskError::Absent { .. }) => Ok(Some(Vec::new())),
+        Err(AskError::Forbidden { .. }) if own && namespace.is_some() => {
+            let namespace = namespace.unwrap_or_default();
+            output.warning(format_args!(
+                "may not read AppWrappers of all namespaces: places are those among the ones of \
+                 {namespace}"
+            ));
+            Ok(Some(cluster.items(&resource.collection(namespace)).await?))
+        }
+        Err(error @ AskError::Forbidden { .. }) if own => {
+            Err(error).context("say -n NAMESPACE to see those of one namespace")
+        }
+        Err(AskError::Forbidden { .. }) => {
+            output.warning(format_args!(
+                "may not read {resource}: what the queue said last is shown, not what it would say \
+                 now"
+            ));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts objects on their shelf, and says which cannot be read.
+fn fill(world: &World, resource: &Resource, objects: &[Value], output: &mut Output) {
+    let Some(shelf) = world.find(resource) else { return };
+    for object in objects {
+        if let Err(error) = shelf.saw(&object.to_string()) {
+            let why = std::error::Error::source(&error).map(ToString::to_string);
+            output.warning(format_args!("{error}: {}", why.unwrap_or_default()));
+        }
+    }
+}
+
+/// The kinds of the items of an AppWrapper that the server has.
+async fn discover(
+    cluster: &Reached,
+    wrapper: &AppWrapper,
+    output: &mut Output,
+) -> anyhow::Result<BTreeSet<Resource>> {
+    let mut kinds = BTreeSet::new();
+    for object in wrapper.items().iter().filter_map(|it| it.object()) {
+        let version = object["apiVersion"].as_str().unwrap_or_default();
+        let path = match version.contains('/') {
+            true => format!("/apis/{version}"),
+            false => format!("/api/{version}"),
+        };
+        let list = match cluster.get(&path).await {
+            Ok(list) => list,
+            // It is told as what it is: a kind that the server does not have.
+            Err(AskError::Absent { .. }) => continue,
+            Err(AskError::Forbidden { .. }) => {
+                output.warning(format_args!("may not read {path}: its kinds count as unknown"));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let served = list["resources"].as_array().into_iter().flatten();
+        let mut served = served.filter(|it| {
+            it["kind"] == object["kind"] && !it["name"].as_str().unwrap_or("/").contains('/')
+        });
+        if let Some(found) = served.next() {
+            let scope = match found["namespaced"].as_bool() {
+                Some(false) => Scope::Cluster,
+                Some(true) | None => Scope::Namespaced,
+            };
+            let plural = found["name"].as_str().unwrap_or_default().to_owned();
+            kinds.extend(resource(&object, plural).map(|it| Resource { scope, ..it }));
+        }
+    }
+    Ok(kinds)
+}
+
+/// The kind of an object as every server may have it.
+fn guess(object: &Value) -> Option<Resource> {
+    let kind = object["kind"].as_str()?.to_lowercase();
+    resource(object, format!("{kind}s"))
+}
+
+fn resource(object: &Value, plural: String) -> Option<Resource> {
+    let version = object["apiVersion"].as_str()?;
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    Some(Resource {
+        group: Cow::Owned(group.to_owned()),
+        version: Cow::Owned(version.to_owned()),
+        plural: Cow::Owned(plural),
+        kind: Cow::Owned(object["kind"].as_str()?.to_owned()),
+        scope: Scope::Namespaced,
+        status: true,
+    })
+}
+
+/// Where the items of an AppWrapper are, or would be.
+fn places(wrapper: &AppWrapper, catalog: &Catalog) -> Vec<(Resource, Key)> {
+    let watched = catalog.watched();
+    let items = wrapper.items().iter().enumerate();
+    let made = items.filter_map(|(at, item)| {
+        let made = gantry_queue::dispatch::make(wrapper, at, item, catalog).ok()?;
+        // Pods were read with the others.
+        watched.contains(&made.resource).then_some((made.resource, made.key))
+    });
+    made.collect()
+}

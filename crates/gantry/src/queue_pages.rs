@@ -1,0 +1,117 @@
+//! The queue, and one AppWrapper of it, as text for people.
+
+mod page;
+
+use gantry_queue::outlook::{Expected, Happens, Row};
+use jiff::{SignedDuration, Timestamp};
+
+pub use page::page;
+
+/// The state of one that nobody has seen yet.
+pub const UNSEEN: &str = "Unseen";
+
+/// A line for each AppWrapper, with a head.
+#[must_use]
+pub fn table(rows: &[Row], wide: bool, now: Timestamp) -> String {
+    let mut head = vec!["POS", "NAMESPACE", "NAME", "PRIORITY", "STATE"];
+    head.extend(wide.then_some("STEP"));
+    head.extend(["SINCE", "EXPECTED"]);
+    head.extend(wide.then_some("UNTIL"));
+    head.push("WAITS FOR");
+    let mut lines = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for row in rows {
+        let wait = row.waits_for.as_ref();
+        let mut line = vec![
+            row.position.map_or_else(nothing, |it| it.to_string()),
+            row.namespace.clone(),
+            row.name.clone(),
+            priority(row.priority),
+            state(row).to_owned(),
+        ];
+        line.extend(wide.then(|| or_nothing(&row.step)));
+        line.push(row.since.map_or_else(nothing, |it| length(now.duration_since(it))));
+        line.push(row.expected.map_or_else(nothing, |it| expected(it, now)));
+        line.extend(wide.then(|| {
+            let until = wait.and_then(|it| it.until).filter(|it| *it > now);
+            until.map_or_else(nothing, moment)
+        }));
+        line.push(match wait {
+            Some(wait) => format!("{}: {}", wait.reason.word(), wait.message),
+            None => or_nothing(row.message.as_deref().unwrap_or_default()),
+        });
+        lines.push(line);
+    }
+    aligned(&lines)
+}
+
+/// Where it stands.
+fn state(row: &Row) -> &str {
+    if row.state.is_empty() { UNSEEN } else { &row.state }
+}
+
+fn nothing() -> String {
+    "-".to_owned()
+}
+
+fn or_nothing(text: &str) -> String {
+    if text.is_empty() { nothing() } else { text.to_owned() }
+}
+
+/// A priority without digits that say nothing.
+fn priority(priority: f64) -> String {
+    let text = format!("{priority:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// When something is expected, from now.
+fn expected(expected: Expected, now: Timestamp) -> String {
+    let left = length(expected.at.duration_since(now));
+    match expected.what {
+        Happens::Starts => "now".to_owned(),
+        Happens::StartsNotBefore => format!("after {left}"),
+        Happens::StartsAfterDeadlines => format!("~{left}"),
+        Happens::EndsAtLatest => format!("ends by {left}"),
+    }
+}
+
+/// A length of time in its largest unit, as long as that says enough; what is over is nothing.
+fn length(time: SignedDuration) -> String {
+    let seconds = time.as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
+/// A moment to the second.
+fn moment(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// Lines whose columns begin at the same places. Nothing is after the last one.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = Vec::new();
+    for line in lines {
+        for (at, cell) in line.iter().enumerate() {
+            match widths.get_mut(at) {
+                Some(width) => *width = (*width).max(cell.chars().count()),
+                None => widths.push(cell.chars().count()),
+            }
+        }
+    }
+    let mut text = String::new();
+    for line in lines {
+        let mut printed = String::new();
+        for (cell, width) in line.iter().zip(&widths) {
+            printed.push_str(&format!("{cell:width$}   "));
+        }
+        text.push_str(printed.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

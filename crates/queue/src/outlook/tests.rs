@@ -1,0 +1,291 @@
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "tests read best when they say what a value is where it is used"
+)]
+
+use std::time::Duration;
+
+use gantry_pods::view::{Node, Pod};
+use gantry_reconcile::Kind;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::quota::Subtree;
+
+/// A world of two nodes with 2 cpus each, in which these are.
+fn world(wrappers: &[Value], subtrees: &[Value]) -> World {
+    let world = World::new([
+        Kind::of::<AppWrapper>(),
+        Kind::of::<Pod>(),
+        Kind::of::<Node>(),
+        Kind::of::<Subtree>(),
+    ]);
+    for name in ["a", "b"] {
+        let node = json!({"metadata": {"name": name, "resourceVersion": "1"}, "status": {
+            "allocatable": {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu": "0"},
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        put::<Node>(&world, node);
+    }
+    wrappers.iter().for_each(|it| put::<AppWrapper>(&world, it.clone()));
+    subtrees.iter().for_each(|it| put::<Subtree>(&world, it.clone()));
+    world
+}
+
+fn put<V: gantry_reconcile::View>(world: &World, object: Value) {
+    world.shelf::<V>().set(serde_json::from_value(object).unwrap());
+}
+
+fn wrapper(name: &str, priority: i32, cpu: &str, status: Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"priority": priority, "resources": {"GenericItems": [
+            {"custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}]}]}},
+        "status": status,
+    })
+}
+
+fn pending() -> Value {
+    json!({"state": "Pending", "queuejobstate": "Queueing",
+        "controllerfirsttimestamp": "2026-01-01T00:00:01.000000Z",
+        "conditions": [{"type": "Queueing", "status": "True", "reason": "AwaitingHeadOfLine",
+            "lastTransitionMicroTime": "2026-01-01T00:00:01.000000Z"}]})
+}
+
+fn running(since: &str) -> Value {
+    json!({"state": "Running", "queuejobstate": "Running", "canrun": true, "running": 1,
+        "controllerfirstdispatchtimestamp": since,
+        "conditions": [{"type": "Dispatched", "status": "True", "lastTransitionMicroTime": since}]})
+}
+
+fn now() -> Timestamp {
+    "2026-01-01T00:10:00Z".parse().unwrap()
+}
+
+fn lines(rows: &[Row]) -> Vec<String> {
+    let place = |it: &Row| it.position.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let wait = |it: &Row| {
+        let wait = it.waits_for.as_ref();
+        wait.map_or_else(|| "-".to_owned(), |it| format!("{}: {}", it.reason.word(), it.message))
+    };
+    rows.iter().map(|it| format!("{} {} {}", place(it), it.name, wait(it))).collect()
+}
+
+#[test]
+fn everybody_is_listed_once_in_the_order_of_the_decision() {
+    let world = world(
+        &[
+            wrapper("done", 9, "1", json!({"state": "Completed", "queuejobstate": "Completed"})),
+            wrapper("runs", 1, "1", running("2026-01-01T00:05:00.000000Z")),
+            wrapper("new", 9, "1", json!({})),
+            wrapper("small", 1, "1", pending()),
+            wrapper("large", 5, "5", pending()),
+            wrapper("large-too", 4, "5", pending()),
+        ],
+        &[],
+    );
+    let rows = rows(&world, &Settings::default(), Sight::Whole, now());
+    let lacks = "Resources: cpu: needs 5, 3 available, 2 missing";
+    assert_eq!(
+        lines(&rows),
+        [
+            &format!("1 large {lacks}"),
+            &format!("2 large-too {lacks}"),
+            "3 small Turn: there is room for it",
+            "- new Unseen: the queue has not seen it yet",
+            "- runs -",
+            "- done -",
+        ]
+    );
+    assert_eq!(rows[2].expected, Some(Expected { what: Happens::Starts, at: now() }));
+    assert_eq!(rows[0].since, Some("2026-01-01T00:00:01Z".parse().unwrap()));
+    assert_eq!(rows[0].expected, None, "nobody knows when others end");
+}
+
+#[test]
+fn what_others_may_run_for_says_when_there_is_room() {
+    let mut limited = wrapper("limited", 1, "3", running("2026-01-01T00:05:00.000000Z"));
+    limited["spec"]["schedulingSpec"] = json!({"dispatchDuration": {"limit": 600}});
+    let mut long = wrapper("long", 1, "1", running("2026-01-01T00:05:00.000000Z"));
+    long["spec"]["schedulingSpec"] = json!({"dispatchDuration": {"limit": 3600}});
+    let waiting = [
+        wrapper("first", 3, "2", pending()),
+        wrapper("second", 2, "2", pending()),
+        wrapper("third", 1, "9", pending()),
+    ];
+    let world = world(&[&[limited, long], waiting.as_slice()].concat(), &[]);
+    let rows = rows(&world, &Settings::default(), Sight::Whole, now());
+    let at = |row: &Row| row.expected.map(|it| (it.what, it.at.to_string()));
+    let after = |at: &str| Some((Happens::StartsAfterDeadlines, at.to_owned()));
+    let ends = |at: &str| Some((Happens::EndsAtLatest, at.to_owned()));
+    assert_eq!(at(&rows[0]), after("2026-01-01T00:15:00Z"));
+    assert_eq!(at(&rows[1]), after("2026-01-01T01:05:00Z"), "both of them fit only then");
+    assert_eq!(at(&rows[2]), None, "it never fits");
+    assert_eq!(at(&rows[3]), ends("2026-01-01T00:15:00Z"));
+    assert_eq!(at(&rows[4]), ends("2026-01-01T01:05:00Z"));
+}
+
+#[test]
+fn who_was_taken_back_waits_for_the_end_of_its_pause() {
+    let mut status = pending();
+    status["queuejobstate"] = json!("Backoff");
+    status["conditions"] = json!([{"type": "Backoff", "status": "True", "reason": "PreemptionTriggered",
+        "message": "Pods failed scheduling failed=1, running=0.",
+        "lastTransitionMicroTime": "2026-01-01T00:09:50.000000Z"}]);
+    let world = world(&[wrapper("back", 1, "1", status)], &[]);
+    let rows = rows(&world, &Settings::default(), Sight::Whole, now());
+    assert_eq!(lines(&rows), ["1 back Backoff: Pods failed scheduling failed=1, running=0."]);
+    let until = "2026-01-01T00:10:10Z".parse().unwrap();
+    assert_eq!(rows[0].expected, Some(Expected { what: Happens::StartsNotBefore, at: until }));
+    assert_eq!(
+        rows[0].since,
+        Some("2026-01-01T00:09:50Z".parse().unwrap()),
+        "since it waits again"
+    );
+}
+
+#[test]
+fn who_holds_the_line_is_named_to_those_behind() {
+    let settings = Settings { holding: Duration::from_secs(60), ..Settings::default() };
+    let mut head = pending();
+    head["queuejobstate"] = json!("HeadOfLine");
+    head["conditions"] = json!([{"type": "HeadOfLine", "status": "True", "reason": "FrontOfQueue.",
+        "lastTransitionMicroTime": "2026-01-01T00:09:30.000000Z"}]);
+    let behind = wrapper("behind", 1, "1", pending());
+    let world = world(&[wrapper("large", 5, "5", head), behind], &[]);
+    let rows = rows(&world, &settings, Sight::Whole, now());
+    assert_eq!(
+        lines(&rows),
+        [
+            "1 large Resources: cpu: needs 5, 4 available, 1 missing",
+            "2 behind HeadOfLine: AppWrapper n/large holds the line",
+        ]
+    );
+    let until = Some("2026-01-01T00:10:30Z".parse().unwrap());
+    assert_eq!([0, 1].map(|at: usize| rows[at].waits_for.as_ref().unwrap().until), [until; 2]);
+}
+
+fn subtree(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n", "labels": {"tree": "team"}}, "spec": spec})
+}
+
+fn trees() -> Vec<Value> {
+    vec![
+        subtree("root", json!({"children": [{"name": "all", "quotas": {"requests": {"cpu": 2}}}]})),
+        subtree(
+            "leaves",
+            json!({"parent": "all", "children": [
+                {"name": "gold", "quotas": {"requests": {"cpu": 2}}},
+                {"name": "default", "quotas": {"requests": {"cpu": 0}}}]}),
+        ),
+    ]
+}
+
+fn labelled(mut wrapper: Value, node: &str) -> Value {
+    wrapper["metadata"]["labels"] = json!({"team": node});
+    wrapper
+}
+
+#[test]
+fn quota_that_is_missing_is_told_apart_from_room() {
+    let settings = Settings { quota: true, preemption: true, ..Settings::default() };
+    let runs = wrapper("runs", 1, "1500m", running("2026-01-01T00:05:00.000000Z"));
+    let table = [
+        ("its labels come first", wrapper("w", 1, "1", pending()), "Labels", "team=default"),
+        (
+            "an owner gets it back",
+            labelled(wrapper("w", 1, "1", pending()), "gold"),
+            "Victims",
+            "n/runs must make room for it",
+        ),
+        (
+            "who owns nothing does not",
+            labelled(wrapper("w", 1, "1", pending()), "default"),
+            "Quota",
+            "lacks 500m of cpu",
+        ),
+        (
+            "a node must exist",
+            labelled(wrapper("w", 1, "1", pending()), "silver"),
+            "Quota",
+            "quota tree team has no node \"silver\"",
+        ),
+    ];
+    for (why, waiting, reason, message) in table {
+        let world = world(&[labelled(runs.clone(), "default"), waiting], &trees());
+        let rows = rows(&world, &settings, Sight::Whole, now());
+        let wait = rows[0].waits_for.as_ref().unwrap();
+        assert_eq!(wait.reason.word(), reason, "{why}: {wait:?}");
+        assert!(wait.message.contains(message), "{why}: {wait:?}");
+    }
+}
+
+#[test]
+fn who_may_not_see_nodes_is_told_what_was_said() {
+    let mut status = pending();
+    status["queuejobstate"] = json!("Backoff");
+    status["message"] = json!("cpu: needs 9, 1 available, 8 missing");
+    status["conditions"] = json!([{"type": "Backoff", "status": "True", "reason": "quota limit exceeded",
+        "lastTransitionMicroTime": "2026-01-01T00:09:50.000000Z"}]);
+    let world = world(&[wrapper("w", 1, "1", status), wrapper("x", 0, "1", pending())], &[]);
+    let rows = rows(&world, &Settings::default(), Sight::Told, now());
+    assert_eq!(
+        lines(&rows),
+        [
+            "1 w Quota: cpu: needs 9, 1 available, 8 missing",
+            "2 x Turn: nobody has said yet why it waits",
+        ]
+    );
+}
+
+#[test]
+fn those_of_files_are_taken_in_as_the_queue_would() {
+    let settings = Settings { quota: true, ..Settings::default() };
+    let world = world(
+        &[wrapper("one", 1, "1", json!({})), labelled(wrapper("two", 2, "1", json!({})), "gold")],
+        &trees(),
+    );
+    enter(&world, &settings, now());
+    let rows = rows(&world, &settings, Sight::Whole, now());
+    assert_eq!(
+        lines(&rows),
+        ["1 two Turn: there is room for it", "2 one Turn: there is room for it"]
+    );
+    let one = world.shelf::<AppWrapper>().get(&Key::new("n", "one")).unwrap();
+    assert_eq!(one.metadata.labels["team"], "default");
+}
+
+#[test]
+fn those_that_were_dispatched_say_what_is_wrong_with_their_pods() {
+    let mut short = wrapper("short", 0, "1", running("2026-01-01T00:05:00.000000Z"));
+    short["spec"]["schedulingSpec"] = json!({"minAvailable": 3});
+    let mut leaving = running("2026-01-01T00:05:00.000000Z");
+    leaving["queuejobstate"] = json!("Preempted");
+    leaving["message"] = json!("Quota was reclaimed by AppWrapper n/x.");
+    let mut items = pending();
+    items["canrun"] = json!(true);
+    let mut holds = running("2026-01-01T00:05:00.000000Z");
+    holds["state"] = json!("RunningHoldCompletion");
+    let world = world(
+        &[
+            short,
+            wrapper("leaving", 0, "1", leaving),
+            wrapper("items", 0, "1", items),
+            wrapper("holds", 0, "1", holds),
+        ],
+        &[],
+    );
+    let rows = rows(&world, &Settings::default(), Sight::Whole, now());
+    let removed = "its objects are being removed: Quota was reclaimed by AppWrapper n/x.";
+    assert_eq!(
+        lines(&rows),
+        [
+            "- items Items: its items are being created",
+            &format!("- leaving Removal: {removed}"),
+            "- short Pods: 1 of 3 pods run or have succeeded",
+            "- holds Pods: its items are complete, and 1 of its pods run or wait",
+        ]
+    );
+    let next = rows[2].waits_for.as_ref().unwrap().until;
+    assert_eq!(next, Some("2026-01-01T00:11:00Z".parse().unwrap()), "at the next check");
+}
