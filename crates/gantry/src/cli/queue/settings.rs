@@ -209,7 +209,7 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
         }
     };
     Ok(Found {
-        settings: jobs::settings(&checked.settings.mcad),
+        settings: jobs::settings(&checked.settings.mcad, &checked.settings.devices),
         source,
         values: checked.values.tree()["mcad"].clone(),
         is_on: checked.settings.mcad_enabled,
@@ -228,7 +228,9 @@ mod tests {
     fn every_key_reaches_the_queue() {
         let text = "mcad: {dynamicPriority: true, backoffTime: 7, headOfLineHoldingTime: 9,
             quotaEnabled: true, demandInference: full, honorNodeSelector: true,
-            requeueDefaultSeconds: 11, requeueCheckInterval: 13s, wakeOnRelease: false}";
+            requeueDefaultSeconds: 11, requeueCheckInterval: 13s, wakeOnRelease: false,
+            packingCheck: true, fairness: true, activeEviction: true}
+devices: {enabled: true}";
         let found = read(text, "the settings of f".to_owned(), "f").unwrap();
         let expected = Settings {
             dynamic_priority: true,
@@ -241,6 +243,10 @@ mod tests {
             requeue_default: Duration::from_secs(11),
             requeue_interval: Duration::from_secs(13),
             wake_on_release: false,
+            packing_check: true,
+            fairness: true,
+            active_eviction: true,
+            devices: true,
         };
         assert_eq!(found.settings, expected);
         assert_eq!(found.values["backoffTime"], 7);
