@@ -5,4 +5,6 @@ mod crashes;
 mod crowd;
 mod decisions;
 mod invariants;
+mod refusals;
+mod rules;
 mod scenarios;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use gantry_api::schema::nearest;
 use gantry_controller::lease::{Timing, TimingError};
+use gantry_placement::AdminQuota;
 use gantry_process::health::{BindAddress, Endpoints};
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde_json::Value;
@@ -234,6 +235,19 @@ pub struct SecretReference {
 pub struct Devices {
     /// Whether they are given devices and nodes.
     pub enabled: bool,
+    /// Whether classes that look at devices of others need a quota; see [`Devices::admin_quota`].
+    pub require_admin_quota: bool,
+}
+
+impl Devices {
+    /// How quotas are asked for.
+    #[must_use]
+    pub fn admin_quota(&self) -> AdminQuota {
+        match self.require_admin_quota {
+            true => AdminQuota::Required,
+            false => AdminQuota::Optional,
+        }
+    }
 }
 
 /// Simulated nodes.

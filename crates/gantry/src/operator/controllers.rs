@@ -234,7 +234,7 @@ fn chosen(settings: &Operator) -> Vec<Member> {
         members.extend(members::nodes(&kubelet::Settings::default()));
     }
     if settings.devices.enabled {
-        members.extend(devices::members());
+        members.extend(devices::members(settings.devices.admin_quota()));
     }
     let runs = |member: &Member| {
         let known = ALL.iter().find(|it| it.name == member.controller.name());
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn every_controller_of_devices_can_be_switched() {
-        let members = devices::members();
+        let members = devices::members(settings("").devices.admin_quota());
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names, DEVICES.iter().map(|it| it.name).collect());
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gantry_devices::Offer;
 use gantry_pods::fit;
 use gantry_pods::view::{Node, NodeSelector, Pod};
-use gantry_pods::{Need, Site};
+use gantry_pods::{Need, Requests, Site};
 
 use crate::claim::Claim;
 
@@ -19,14 +19,21 @@ pub(super) type Tally = BTreeMap<String, usize>;
 pub(super) struct Offers {
     pub(super) good: Vec<Offer>,
     pub(super) bad: Tally,
+    /// What devices that the pod has already will take of whichever node it gets.
+    pub(super) extra: Requests,
 }
 
 impl Offers {
     /// Holds every node against what a pod wants and where the devices are that it has already.
     pub(super) fn new<'a>(scene: &Scene<'a>, pod: &'a Pod, had: &[&Claim]) -> Self {
-        let need = Need::new(pod);
-        let pins: Vec<Pin<'_>> = had.iter().filter_map(|claim| Pin::of(claim)).collect();
+        let mut need = Need::new(pod);
         let mut offers = Self::default();
+        // Devices that are bound to a node are counted there.
+        for claim in had.iter().filter(|it| it.node_name().is_none()) {
+            offers.extra.add(&scene.overheads.of(claim.allocations()));
+        }
+        need.requests.add(&offers.extra);
+        let pins: Vec<Pin<'_>> = had.iter().filter_map(|claim| Pin::of(claim)).collect();
         for (node, site) in scene.sites.iter().enumerate() {
             match misfit(&need, site, &pins) {
                 None => offers.good.push(Offer { node, load: load(&need, site) }),

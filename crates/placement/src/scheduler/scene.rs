@@ -9,8 +9,8 @@ use gantry_api::finding::Source;
 use gantry_devices::constraint::{Constraints, Subject};
 use gantry_devices::lower::{Catalog, NodeLabels, Snapshot};
 use gantry_devices::problem::Verdict;
-use gantry_pods::Site;
 use gantry_pods::view::{Node, Pod};
+use gantry_pods::{Need, Requests, Site};
 use gantry_reconcile::World;
 use jiff::Timestamp;
 
@@ -18,6 +18,8 @@ use crate::claim::{self, Claim};
 use crate::config::Classes;
 use crate::ledger::{Ledgers, Line};
 use crate::seen::Seen;
+
+use super::overhead::{self, Overheads};
 
 /// The objects themselves.
 pub(super) struct Objects {
@@ -48,6 +50,8 @@ pub(super) struct Scene<'a> {
     pub(super) snapshot: Snapshot,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
+    /// What devices take of their nodes.
+    pub(super) overheads: Overheads<'a>,
 }
 
 impl<'a> Scene<'a> {
@@ -62,9 +66,16 @@ impl<'a> Scene<'a> {
         let labels: Vec<NodeLabels> = objects.nodes.iter().map(|node| labels(node)).collect();
         let pools: Vec<DevicePool> = objects.pools.iter().filter_map(|it| whole(it)).collect();
         let mut snapshot = Snapshot::new(&catalog, &labels, &pools);
+        let overheads = Overheads::new(objects.pools.iter().map(|it| &**it));
+        let mut taken = Vec::new();
         // A pool that was made anew has lost its ledger. Who has devices of it still has them.
         for seen in world.shelf::<Seen<DeviceClaim>>().all() {
             let claim = Claim::Plain(seen);
+            let extra = overheads.of(claim.allocations());
+            if !overhead::is_none(&extra) {
+                let nodes = overhead::nodes(world, &claim).into_iter();
+                taken.extend(nodes.map(|node| (node, extra.clone())));
+            }
             for allocation in claim.allocations().iter().filter(|it| claim::is_hold(it)) {
                 if !ledgers.has(&claim, allocation) {
                     snapshot.hold(allocation);
@@ -72,13 +83,31 @@ impl<'a> Scene<'a> {
             }
         }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
+        let find = |name: &String| objects.nodes.binary_search_by(|it| it.metadata.name.cmp(name));
         for pod in objects.pods.iter().filter(|it| !it.spec.node_name.is_empty() && !it.is_over()) {
-            let at = objects.nodes.binary_search_by(|it| it.metadata.name.cmp(&pod.spec.node_name));
-            if let Ok(at) = at {
+            if let Ok(at) = find(&pod.spec.node_name) {
                 sites[at].put(pod);
             }
         }
-        Self { world, now, constraints, catalog, pools: &objects.pools, ledgers, snapshot, sites }
+        for (node, extra) in taken {
+            if let Ok(at) = find(&node) {
+                sites[at].used.add(&extra);
+            }
+        }
+        let pools = &objects.pools;
+        Self { world, now, constraints, catalog, pools, ledgers, snapshot, sites, overheads }
+    }
+
+    /// Why a node that would do for a pod will not do if its devices take so much more of it.
+    pub(super) fn lacks(&self, pod: &Pod, node: usize, extra: &Requests) -> Vec<String> {
+        if overhead::is_none(extra) || !pod.spec.node_name.is_empty() {
+            return Vec::new();
+        }
+        let mut need = Need::new(pod);
+        need.requests.add(extra);
+        let misfit = need.misfit(&self.sites[node]);
+        let reasons = misfit.into_iter().flat_map(|it| it.reasons);
+        reasons.map(|it| it.text()).collect()
     }
 
     pub(super) fn pool(&self, name: &str) -> Option<&'a Arc<Seen<DevicePool>>> {
@@ -99,14 +128,18 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Lets nobody take more of a pool.
+    pub(super) fn close(&mut self, pool: &str, why: &str) {
+        self.snapshot.close(pool, why);
+    }
+
     pub(super) fn enter_one(&mut self, pool: &str, entry: &LedgerEntry) {
         self.snapshot.enter(pool, entry);
     }
 }
 
 /// Drivers and classes that can be understood.
-#[must_use]
-pub fn catalog(world: &World) -> Catalog {
+pub(crate) fn catalog(world: &World) -> Catalog {
     let drivers = world.shelf::<Seen<DeviceDriver>>().all();
     let classes = world.shelf::<Seen<DeviceClass>>().all();
     let drivers = drivers.iter().filter_map(|it| it.object.as_ref().ok());

@@ -83,7 +83,7 @@ fn op_9_nothing_needs_to_be_said() {
     };
     assert_eq!(instascale, expected);
     assert!(controllers.is_none());
-    assert_eq!(devices, Devices { enabled: false });
+    assert_eq!(devices, Devices { enabled: false, require_admin_quota: false });
     assert_eq!(simulation, Simulation { enabled: false });
 }
 
