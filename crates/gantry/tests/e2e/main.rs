@@ -6,6 +6,7 @@ mod dual_pods;
 mod flows;
 mod guests;
 mod hand_over;
+mod holds;
 mod like_kubernetes;
 #[path = "../clients/mask.rs"]
 mod mask;
