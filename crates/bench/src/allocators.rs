@@ -4,6 +4,8 @@
 //! and looks at every node for the best; Kubernetes' own takes the first node that serves. What
 //! schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
 
+mod lifetimes;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -35,6 +37,9 @@ const DRIVER: &str = "gpu.example.com";
   backtrack/DEVICES     all devices but one, of which the first takes the share of two
   refuse/DEVICES        one device more than there are, in one request
   refuse-each/DEVICES   one device more than there are, each in a request of its own
+  drain/NODESxDEVICES   every device is given to a pod of its own and taken back; the time for each pod
+  restart/NODESxDEVICES all devices are held: pools and claims are read anew; the time for all of it
+The last two are measured of Gantry alone.
 
 Examples:
   make bench-devices
@@ -53,6 +58,7 @@ struct Arguments {
         "empty/100x8", "empty/1000x8", "empty/5000x8", "full/100x8", "full/500x10", "full/1000x8",
         "full/2000x8", "full/5000x8", "match/500", "backtrack/8", "refuse/8", "refuse/9",
         "refuse/16", "refuse/31", "refuse-each/8", "refuse-each/9", "refuse-each/31",
+        "drain/5000x8", "restart/5000x8",
     ])]
     problems: Vec<Case>,
 }
@@ -72,6 +78,23 @@ enum Family {
     Backtrack { devices: usize },
     Refuse { devices: usize },
     RefuseEach { devices: usize },
+    Drain { nodes: usize, devices: usize },
+    Restart { nodes: usize, devices: usize },
+}
+
+impl Family {
+    /// Whether Kubernetes' allocator is timed as well.
+    fn has_peer(self) -> bool {
+        match self {
+            Self::Drain { .. } | Self::Restart { .. } => false,
+            Self::Empty { .. }
+            | Self::Full { .. }
+            | Self::Match { .. }
+            | Self::Backtrack { .. }
+            | Self::Refuse { .. }
+            | Self::RefuseEach { .. } => true,
+        }
+    }
 }
 
 impl FromStr for Case {
@@ -90,6 +113,8 @@ impl FromStr for Case {
             ("backtrack", &[devices]) => Family::Backtrack { devices },
             ("refuse", &[devices]) => Family::Refuse { devices },
             ("refuse-each", &[devices]) => Family::RefuseEach { devices },
+            ("drain", &[nodes, devices]) => Family::Drain { nodes, devices },
+            ("restart", &[nodes, devices]) => Family::Restart { nodes, devices },
             _ => return Err(wrong()),
         };
         Ok(Self { name: name.to_owned(), family })
@@ -112,23 +137,23 @@ struct Problem {
     snapshot: Snapshot,
     offers: Vec<Offer>,
     claim: ClaimSpec,
+    /// Of each node.
+    devices: usize,
 }
 
 impl Problem {
     fn new(family: Family) -> anyhow::Result<Self> {
         let (nodes, devices) = match family {
-            Family::Empty { nodes, devices } | Family::Full { nodes, devices } => (nodes, devices),
+            Family::Empty { nodes, devices }
+            | Family::Full { nodes, devices }
+            | Family::Drain { nodes, devices }
+            | Family::Restart { nodes, devices } => (nodes, devices),
             Family::Match { nodes } => (nodes, 10),
             Family::Backtrack { devices }
             | Family::Refuse { devices }
             | Family::RefuseEach { devices } => (1, devices),
         };
-        let driver: DeviceDriver = object("DeviceDriver", DRIVER, json!({"deviceTypes": ["gpu"]}))?;
-        let constraints = format!("device.driver == '{DRIVER}'");
-        let spec = json!({"spec": {"deviceType": "gpu", "constraints": constraints}});
-        let class: DeviceClass = object("DeviceClass", "gpu", spec)?;
-        let catalog = Catalog::new(Source::Server, [&driver], [&class]);
-
+        let catalog = catalog()?;
         let names: Vec<_> = (0..nodes).map(|n| format!("node-{n:04}")).collect();
         let pools = names.iter().map(|name| pool(name, devices, family));
         let pools = pools.collect::<anyhow::Result<Vec<_>>>()?;
@@ -150,7 +175,8 @@ impl Problem {
         }
         let offers = (0..nodes).map(|node| Offer { node, load: 0 }).collect();
         let constraints = Constraints::default();
-        Ok(Self { catalog, constraints, snapshot, offers, claim: claim(family, devices)? })
+        let claim = claim(family, devices)?;
+        Ok(Self { catalog, constraints, snapshot, offers, claim, devices })
     }
 
     /// What a scheduler does for one pod.
@@ -168,21 +194,37 @@ impl Problem {
     }
 }
 
+fn catalog() -> anyhow::Result<Catalog> {
+    let driver: DeviceDriver = object("DeviceDriver", DRIVER, json!({"deviceTypes": ["gpu"]}))?;
+    let constraints = format!("device.driver == '{DRIVER}'");
+    let spec = json!({"spec": {"deviceType": "gpu", "constraints": constraints}});
+    let class: DeviceClass = object("DeviceClass", "gpu", spec)?;
+    Ok(Catalog::new(Source::Server, [&driver], [&class]))
+}
+
 fn object<T: serde::de::DeserializeOwned>(
     kind: &str,
     name: &str,
     rest: Value,
 ) -> anyhow::Result<T> {
+    serde_json::from_value(tree(kind, name, rest)).with_context(|| format!("{kind} {name}"))
+}
+
+fn tree(kind: &str, name: &str, rest: Value) -> Value {
     let mut object = json!({
         "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name},
     });
     if let (Value::Object(object), Value::Object(rest)) = (&mut object, rest) {
         object.extend(rest);
     }
-    serde_json::from_value(object).with_context(|| format!("{kind} {name}"))
+    object
 }
 
 fn pool(node: &str, count: usize, family: Family) -> anyhow::Result<DevicePool> {
+    serde_json::from_value(pool_object(node, count, family)).with_context(|| format!("pool {node}"))
+}
+
+fn pool_object(node: &str, count: usize, family: Family) -> Value {
     let devices: Vec<_> = (0..count)
         .map(|at| {
             let mut device = json!({
@@ -208,7 +250,9 @@ fn pool(node: &str, count: usize, family: Family) -> anyhow::Result<DevicePool> 
                 Family::Empty { .. }
                 | Family::Full { .. }
                 | Family::Refuse { .. }
-                | Family::RefuseEach { .. } => {}
+                | Family::RefuseEach { .. }
+                | Family::Drain { .. }
+                | Family::Restart { .. } => {}
             }
             device
         })
@@ -220,7 +264,7 @@ fn pool(node: &str, count: usize, family: Family) -> anyhow::Result<DevicePool> 
         let capacity = format!("{}Gi", 10 * (count - 1));
         spec["resources"] = json!([{"name": "memory", "capacity": capacity}]);
     }
-    object("DevicePool", node, json!({"spec": spec}))
+    tree("DevicePool", node, json!({"spec": spec}))
 }
 
 fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
@@ -230,7 +274,10 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
     };
     let each = |count| (0..count).map(|at| term(format!("r{at}"), 1)).collect::<Vec<_>>();
     let spec = match family {
-        Family::Empty { .. } | Family::Full { .. } => json!({"claims": each(1)}),
+        Family::Empty { .. }
+        | Family::Full { .. }
+        | Family::Drain { .. }
+        | Family::Restart { .. } => json!({"claims": each(1)}),
         Family::Match { .. } => json!({"claims": each(5), "matchAttributes": ["root"]}),
         Family::Backtrack { .. } => json!({"claims": [term("r".to_owned(), devices - 1)]}),
         Family::Refuse { .. } => json!({"claims": [term("r".to_owned(), devices + 1)]}),
@@ -240,7 +287,13 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
 }
 
 fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
+    if let Family::Restart { nodes, devices } = case.family {
+        return lifetimes::restart(case, nodes, devices, clock);
+    }
     let mut problem = Problem::new(case.family)?;
+    if let Family::Drain { .. } = case.family {
+        return lifetimes::drain(case, problem, clock);
+    }
     // The first turn compiles the class's expression.
     let answer = problem.turn()?;
     let start = clock.moment();
@@ -258,7 +311,11 @@ fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
 }
 
 fn theirs(peer: &PathBuf, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Line>> {
-    let names = cases.iter().map(|case| &case.name);
+    let names = cases.iter().filter(|case| case.family.has_peer()).map(|case| &case.name);
+    let names: Vec<&String> = names.collect();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     let output = Command::new(peer).args(names).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("could not run {}", peer.display()))?;
     ensure!(output.status.success(), "{}: {}", peer.display(), output.status);

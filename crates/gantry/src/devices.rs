@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gantry_apiserver::{Api, Caller};
 use gantry_placement::{
-    Books, ClassStanding, DriverStanding, Gate, NAME, Release, Results, Scheduler,
+    AdminQuota, Books, ClassStanding, DriverStanding, Gate, NAME, Release, Results, Scheduler,
 };
 use gantry_reconcile::Controller;
 use gantry_sim::members::Member;
@@ -24,9 +24,9 @@ pub const COMPONENT: &str = NAME;
 /// Whom the controllers act as on the embedded server, and the group of that user.
 const USER: &str = "system:gantry:devices";
 
-/// The controllers.
+/// The controllers, which ask for quotas in this way.
 #[must_use]
-pub fn members() -> Vec<Member> {
+pub fn members(quota: AdminQuota) -> Vec<Member> {
     let member = |controller: Arc<dyn Controller>, workers| Member {
         controller,
         user: USER.to_owned(),
@@ -36,7 +36,7 @@ pub fn members() -> Vec<Member> {
         workers,
     };
     vec![
-        member(Arc::new(Scheduler::default()), 1),
+        member(Arc::new(Scheduler::new(quota)), 1),
         member(Arc::new(Release), 4),
         member(Arc::new(Books), 4),
         member(Arc::new(Results), 4),

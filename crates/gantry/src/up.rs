@@ -15,7 +15,7 @@ use gantry_api::object::KINDS;
 use gantry_api::yaml;
 use gantry_apiserver::{Api, Caller};
 use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
-use gantry_placement::Configs;
+use gantry_placement::{AdminQuota, Configs};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -328,7 +328,7 @@ fn members(
         zones: jiff::tz::db().clone(),
     });
     members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
-    members.extend(devices::members());
+    members.extend(devices::members(AdminQuota::Optional));
     let seat = |member: Member| {
         let Member { controller, user, groups, manager, component, workers } = member;
         let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();

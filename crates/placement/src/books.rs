@@ -231,5 +231,6 @@ fn standing(world: &World, pool: &Pools, entries: &[LedgerEntry]) -> Vec<Says> {
         "LessPublished",
         "more is held than is published; who holds it keeps it",
     );
+    says.extend(condition::normalized(&pool.remarks, before));
     says
 }

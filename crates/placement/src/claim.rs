@@ -126,6 +126,14 @@ impl Claim {
         .map_err(String::as_str)
     }
 
+    /// What in it should be written differently.
+    pub(crate) fn remarks(&self) -> &[String] {
+        match self {
+            Self::Plain(claim) => &claim.remarks,
+            Self::Privileged(claim) => &claim.remarks,
+        }
+    }
+
     /// Changes the status, if the claim is as it was seen.
     pub(crate) fn write(&self, status: &Value) -> Write {
         Write::Merge {

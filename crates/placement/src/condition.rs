@@ -30,6 +30,31 @@ impl Says {
     }
 }
 
+/// Whether something in an object had to be read in another way than it is written, when that is worth
+/// a word: it never was for most.
+pub(crate) fn normalized(remarks: &[String], before: &[Condition]) -> Option<Says> {
+    const KIND: &str = "SpecNormalized";
+    if remarks.is_empty() {
+        let known = find(before, KIND).is_some();
+        return known.then(|| Says::no(KIND, "AsItShouldBe", String::new()));
+    }
+    let mut message = String::new();
+    for (at, remark) in remarks.iter().enumerate() {
+        if message.len() + remark.len() > LONGEST {
+            message.push_str(&format!("; and {} more", remarks.len() - at));
+            break;
+        }
+        if at > 0 {
+            message.push_str("; ");
+        }
+        message.push_str(remark);
+    }
+    Some(Says { message, ..Says::yes(KIND, "OldSpelling") })
+}
+
+/// The longest message that is read to its end; far less than a server allows.
+const LONGEST: usize = 4 << 10;
+
 /// One of an object's conditions.
 pub(crate) fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     conditions.iter().find(|it| it.type_ == kind)

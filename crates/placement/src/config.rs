@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use gantry_api::devices::{ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, TermConfig};
+use gantry_api::devices::{
+    ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, DevicePrivilegedClaim, TermConfig,
+};
 use gantry_devices::lower::{Catalog, Wanted};
-use gantry_reconcile::{Meta, Resource, Uid, View};
+use gantry_reconcile::{Key, Meta, Resource, View, World};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::claim::Claim;
+use crate::scheduler::scene::catalog;
 use crate::seen::Seen;
 
 /// The most that one object may say, in bytes.
@@ -19,16 +22,23 @@ const LARGEST: usize = 10 << 10;
 /// The most that all objects of a claim may say together.
 const LARGEST_SUM: usize = 64 << 10;
 
-/// What was found for one claim. It has the claim's name.
+/// What was found for one claim. Its name is the claim's identity: claims of either kind may have the
+/// same name.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Configs {
     /// Metadata.
     pub metadata: Meta,
-    /// Which of all claims with that name.
-    pub claim: Uid,
     /// What was found, by [`Reference::word`]. What is not there was not found.
     pub found: BTreeMap<String, Value>,
+}
+
+impl Configs {
+    /// Where what was found for a claim is.
+    #[must_use]
+    pub fn key(claim: &Meta) -> Key {
+        Key::new(&claim.namespace, claim.uid.as_str())
+    }
 }
 
 impl View for Configs {
@@ -90,9 +100,27 @@ impl Reference {
     }
 }
 
-/// Everything a claim may have to copy, whichever way it is satisfied.
+/// The claims without devices that have to copy something, and all that each may have to copy,
+/// whichever way it is satisfied.
 #[must_use]
-pub fn referred(claim: &Seen<DeviceClaim>, catalog: &Catalog) -> Vec<Reference> {
+pub fn referred(world: &World) -> Vec<(Meta, Vec<Reference>)> {
+    let catalog = catalog(world);
+    let plain = world.shelf::<Seen<DeviceClaim>>().all().into_iter();
+    let plain = plain.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
+    let plain = plain.map(|it| (it.metadata.clone(), of_plain(&it, &catalog)));
+    let privileged = world.shelf::<Seen<DevicePrivilegedClaim>>().all().into_iter();
+    let privileged =
+        privileged.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
+    let privileged = privileged.map(|it| (it.metadata.clone(), of_privileged(&it)));
+    plain.chain(privileged).filter(|(_, references)| !references.is_empty()).collect()
+}
+
+fn of_privileged(claim: &Seen<DevicePrivilegedClaim>) -> Vec<Reference> {
+    let configs = claim.object.iter().flat_map(|it| &it.spec.configs);
+    configs.map(|it| Reference::of_term(it, &claim.metadata.namespace)).collect()
+}
+
+fn of_plain(claim: &Seen<DeviceClaim>, catalog: &Catalog) -> Vec<Reference> {
     let Ok(object) = &claim.object else { return Vec::new() };
     let namespace = &claim.metadata.namespace;
     let mut all = Vec::new();
@@ -154,7 +182,7 @@ pub(crate) fn copy(
         let mut copies = Vec::new();
         for (at, config) in list.iter().enumerate() {
             if !list[..at].contains(config) {
-                copies.push(copy_one(config, claim, found, &mut sum)?);
+                copies.push(copy_one(config, found, &mut sum)?);
             }
         }
         Ok(copies)
@@ -187,18 +215,12 @@ fn references(
     }
 }
 
-fn copy_one(
-    config: &Reference,
-    claim: &Claim,
-    found: Option<&Configs>,
-    sum: &mut usize,
-) -> Result<Value, String> {
+fn copy_one(config: &Reference, found: Option<&Configs>, sum: &mut usize) -> Result<Value, String> {
     let (kind, name) = (&config.kind, &config.name);
     let place = format!("{kind} {}/{name}", config.namespace);
     if !config.is_allowed() {
         return Err(format!("{place} may not be copied; use a ConfigMap or a kind of your own"));
     }
-    let found = found.filter(|it| it.claim == *claim.uid());
     let object = found.and_then(|it| it.found.get(&config.word()));
     let object = object.ok_or_else(|| format!("{place} not found"))?;
     let mut copy = object.clone();

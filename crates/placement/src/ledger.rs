@@ -19,6 +19,9 @@ use crate::seen::Seen;
 /// An object must stay below this, or the server refuses it: a MiB, less what others write to it.
 const LARGEST: usize = (1 << 20) - (64 << 10);
 
+/// Why a pool takes no more holds that has no room for them.
+pub(crate) const FULL: &str = "its ledger is full; its driver should split it";
+
 /// Every entry of every pool, by the identity of its claim.
 #[derive(Debug, Default)]
 pub(crate) struct Ledgers<'a>(HashMap<&'a str, Vec<Line<'a>>>);

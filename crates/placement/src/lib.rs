@@ -41,7 +41,6 @@ pub use config::{Configs, Reference, referred};
 pub use gate::{GATE, Gate};
 pub use release::Release;
 pub use results::Results;
-pub use scheduler::scene::catalog;
-pub use scheduler::{NAME, Scheduler};
+pub use scheduler::{AdminQuota, NAME, Scheduler};
 pub use seen::{Published, Quota, Seen};
 pub use standing::{ClassStanding, DriverStanding};

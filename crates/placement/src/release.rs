@@ -96,6 +96,9 @@ impl Controller for Release {
         let mut plan = Plan::default();
         for claim in Claim::all(world, key) {
             let claim = Turn { world, claim: &claim, now };
+            if claim.remark(&mut plan) {
+                continue;
+            }
             match claim.claim.is_allocated() {
                 true => claim.used(&mut plan),
                 false => claim.unused(&mut plan),
@@ -130,6 +133,19 @@ impl Turn<'_> {
             None if pods.is_unreadable(&key) => Life::Goes,
             None => Life::Missing,
         }
+    }
+
+    /// Says what in the claim should be written differently, when that is news. Then the rest waits for
+    /// the claim as it is afterwards.
+    fn remark(&self, plan: &mut Plan) -> bool {
+        let (claim, before) = (self.claim, self.claim.conditions());
+        let says = condition::normalized(claim.remarks(), before);
+        let Some(says) = says.filter(|it| !it.is_said(before) && !claim.meta().is_going()) else {
+            return false;
+        };
+        let conditions = condition::with(before, &[says], claim.meta().generation, self.now);
+        plan.write(claim.write(&json!({"conditions": condition::spell(&conditions)})));
+        true
     }
 
     /// A claim that has devices.

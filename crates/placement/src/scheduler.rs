@@ -25,13 +25,17 @@ use crate::ledger::Ledgers;
 use crate::results::ALLOCATIONS_ANNOTATION;
 use crate::seen::{Quota, Seen};
 
+pub use quota::AdminQuota;
 use scene::Scene;
+use shut::Shut;
 use stock::Objects;
 use turn::Turn;
 
 mod offer;
+mod overhead;
 pub(crate) mod quota;
 pub(crate) mod scene;
+mod shut;
 mod status;
 mod stock;
 mod told;
@@ -48,6 +52,15 @@ const WRITES: usize = 256;
 pub struct Scheduler {
     /// Constraints that were compiled before; they are the same whenever they are compiled.
     constraints: Constraints,
+    admin_quota: AdminQuota,
+}
+
+impl Scheduler {
+    /// One that asks for quotas in this way.
+    #[must_use]
+    pub fn new(admin_quota: AdminQuota) -> Self {
+        Self { admin_quota, ..Self::default() }
+    }
 }
 
 impl Controller for Scheduler {
@@ -98,7 +111,7 @@ impl Controller for Scheduler {
         if matters { vec![Key::cluster(NAME)] } else { Vec::new() }
     }
 
-    fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let pods = world.shelf::<Pod>().all();
         let waiting: Vec<&Pod> =
             pods.iter().map(|it| &**it).filter(|it| waits(world, it)).collect();
@@ -114,8 +127,12 @@ impl Controller for Scheduler {
             let age = meta.creation_timestamp.unwrap_or(Timestamp::MAX);
             (!it.under_way, Reverse(it.pod.spec.priority), age, meta.key())
         });
-        let scene = Scene::new(world, &objects, &pods, ledgers, &self.constraints, now);
-        let mut turn = Turn::new(scene);
+        let mut scene = Scene::new(world, &objects, &pods, ledgers, &self.constraints, now);
+        let shut = world.kept::<Shut>().learn(world, self.name(), key, now);
+        for (pool, why) in shut::named(&objects.pools, &shut) {
+            scene.close(pool, why);
+        }
+        let mut turn = Turn::new(scene, self.admin_quota);
         for waiting in queue {
             if turn.writes() >= WRITES {
                 turn.plan.look_within(Duration::ZERO);
@@ -123,7 +140,11 @@ impl Controller for Scheduler {
             }
             turn.take(waiting);
         }
-        turn.finish()
+        let mut plan = turn.finish();
+        if !plan.held.is_empty() {
+            shut.into_iter().for_each(|held| plan.hold(held, now));
+        }
+        plan
     }
 }
 

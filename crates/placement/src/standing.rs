@@ -45,7 +45,7 @@ impl Controller for ClassStanding {
         let mut plan = Plan::default();
         let Some(class) = world.shelf::<Classes>().get(key) else { return plan };
         let mut more = Map::new();
-        let says = match &class.object {
+        let mut says = match &class.object {
             Err(why) => vec![Says::no("Ready", "Invalid", why.clone())],
             Ok(object) => {
                 let catalog = catalog(world);
@@ -56,6 +56,7 @@ impl Controller for ClassStanding {
                 vec![ready(&object.spec, &drivers), self.valid(&object.spec)]
             }
         };
+        says.extend(condition::normalized(&class.remarks, &class.status.conditions));
         plan.steps.extend(
             written(&class, &class.status.conditions, says, more, now)
                 .map(gantry_reconcile::Step::new),
@@ -118,7 +119,9 @@ impl Controller for DriverStanding {
             Ok(_) => Says::no("Ready", "NoPools", "no pool names the driver".to_owned()),
         };
         let conditions = &driver.status.conditions;
-        let write = written(&driver, conditions, vec![says], Map::new(), now);
+        let normalized = condition::normalized(&driver.remarks, conditions);
+        let says = [says].into_iter().chain(normalized).collect();
+        let write = written(&driver, conditions, says, Map::new(), now);
         plan.steps.extend(write.map(gantry_reconcile::Step::new));
         plan
     }

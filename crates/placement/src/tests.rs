@@ -6,4 +6,6 @@ mod crowd;
 mod decisions;
 mod gates;
 mod invariants;
+mod refusals;
+mod rules;
 mod scenarios;

@@ -11,6 +11,7 @@ use gantry_api::devices::{
     DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim, DriverStatus, PodDevices,
     PoolStatus, PrivilegedClaimStatus,
 };
+use gantry_api::finding::Finding;
 use gantry_api::object::Object;
 use gantry_reconcile::world::Tag;
 use gantry_reconcile::{Meta, Resource, Uid, View};
@@ -45,6 +46,8 @@ pub struct Seen<T: Published> {
     pub metadata: Meta,
     /// What it says, or what is wrong with it. Its own status is left out.
     pub object: Result<T, String>,
+    /// What was understood and should be written differently.
+    pub remarks: Vec<String>,
     /// Its status.
     pub status: T::Status,
 }
@@ -77,15 +80,18 @@ impl<'de, T: Published> Deserialize<'de> for Seen<T> {
         // Lists of some servers leave out what all of their items are.
         value["apiVersion"] = T::RESOURCE.api_version().into();
         value["kind"] = T::RESOURCE.kind.as_ref().into();
-        let object = match decode::object(&value) {
-            Ok((object, _)) => T::of(object).ok_or_else(|| "another kind of object".to_owned()),
+        let spell = |it: &Finding| format!("{}: {}", it.path, it.text);
+        let (object, remarks) = match decode::object(&value) {
+            Ok((object, findings)) => {
+                let object = T::of(object).ok_or_else(|| "another kind of object".to_owned());
+                (object, findings.warnings.iter().map(spell).collect())
+            }
             Err(findings) => {
-                let errors = findings.errors.iter();
-                let texts = errors.map(|error| format!("{}: {}", error.path, error.text));
-                Err(texts.collect::<Vec<_>>().join("; "))
+                let texts: Vec<String> = findings.errors.iter().map(spell).collect();
+                (Err(texts.join("; ")), Vec::new())
             }
         };
-        Ok(Self { metadata, object, status })
+        Ok(Self { metadata, object, remarks, status })
     }
 }
 

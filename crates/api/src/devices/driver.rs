@@ -30,8 +30,8 @@ object! {
     short_names: &["dd"],
     status: true,
     columns: &[
-        Column::new("Types", "string", ".deviceTypes"),
-        Column::new("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+        Column::wide("Types", "string", ".deviceTypes"),
+        Column::wide("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
         Column::AGE,
     ],
     trust: Trust::Administrator,

@@ -154,6 +154,19 @@ impl Snapshot {
         }
     }
 
+    /// Lets nobody take more of a pool, for this reason; who has something of it keeps that. The
+    /// inventory is made anew, so this is for what happens rarely.
+    pub fn close(&mut self, pool: &str, why: &str) {
+        let Some(place) = self.place(pool) else { return };
+        let mut pools = self.inventory.pools().to_vec();
+        if let Some(pool) = pools.get_mut(place) {
+            pool.fault.get_or_insert_with(|| why.to_owned());
+        }
+        let symbols = self.inventory.symbols().clone();
+        let nodes = self.inventory.nodes().to_vec();
+        self.inventory = Inventory::new(symbols, pools, nodes);
+    }
+
     fn place(&self, pool: &str) -> Option<usize> {
         self.places.get(pool).copied()
     }

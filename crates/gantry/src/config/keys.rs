@@ -401,6 +401,13 @@ pub const KEYS: &[Key] = &[
         about: "Whether pods that claim devices are given devices and nodes.",
     },
     Key {
+        path: "devices.requireAdminQuota",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether a namespace needs a quota for each class that looks at devices of others.",
+    },
+    Key {
         path: "devices.mode",
         form: Form::Word(&["scheduler", "gate"]),
         default: Usual::Text("scheduler"),

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_api::devices::{DeviceClaim, DeviceClass, DeviceDriver};
+use gantry_api::devices::{DeviceClaim, DeviceClass, DeviceDriver, DevicePrivilegedClaim};
 use gantry_controller::Handle;
-use gantry_placement::{Configs, Reference, Seen, catalog, referred};
+use gantry_placement::{Configs, Reference, Seen, referred};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::{Change, Controller, Key, Kind, Meta, Plan, Shelf, View as _, World};
@@ -62,7 +62,7 @@ impl Reader {
         handle.filled().await;
         loop {
             let news = self.0.news.notified();
-            let waiting = waiting(handle.world());
+            let waiting = referred(handle.world());
             forget(handle, &waiting);
             let mut plurals = BTreeMap::new();
             for (claim, references) in &waiting {
@@ -101,6 +101,7 @@ impl Controller for Watcher {
     fn kinds(&self) -> Vec<Kind> {
         vec![
             Kind::of::<Seen<DeviceClaim>>(),
+            Kind::of::<Seen<DevicePrivilegedClaim>>(),
             Kind::of::<Seen<DeviceClass>>(),
             Kind::of::<Seen<DeviceDriver>>(),
             Kind::of::<Configs>(),
@@ -119,15 +120,6 @@ impl Controller for Watcher {
     }
 }
 
-/// Claims without devices that refer to configs.
-fn waiting(world: &World) -> Vec<(Arc<Seen<DeviceClaim>>, Vec<Reference>)> {
-    let catalog = catalog(world);
-    let claims = world.shelf::<Seen<DeviceClaim>>().all().into_iter();
-    let open = claims.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
-    let all = open.map(|it| (Arc::clone(&it), referred(&it, &catalog)));
-    all.filter(|(_, references)| !references.is_empty()).collect()
-}
-
 fn shelf<R>(handle: &Handle, act: impl FnOnce(&Shelf<Configs>) -> (Vec<Change>, R)) -> Option<R> {
     let made = handle.make(&Configs::RESOURCE, |shelf| {
         match shelf.as_any().downcast_ref::<Shelf<Configs>>() {
@@ -142,12 +134,12 @@ fn shelf<R>(handle: &Handle, act: impl FnOnce(&Shelf<Configs>) -> (Vec<Change>, 
 }
 
 /// Says what was found for a claim, when that is news.
-fn tell(handle: &Handle, claim: &Seen<DeviceClaim>, found: BTreeMap<String, Value>) {
-    let Meta { name, namespace, uid, .. } = &claim.metadata;
-    let metadata = Meta { name: name.clone(), namespace: namespace.clone(), ..Meta::default() };
-    let configs = Configs { metadata, claim: uid.clone(), found };
+fn tell(handle: &Handle, claim: &Meta, found: BTreeMap<String, Value>) {
+    let key = Configs::key(claim);
+    let (name, namespace) = (key.name().to_owned(), key.namespace().to_owned());
+    let configs = Configs { metadata: Meta { name, namespace, ..Meta::default() }, found };
     shelf(handle, |shelf| {
-        let known = shelf.get(&claim.metadata.key());
+        let known = shelf.get(&key);
         let changes = match known.is_some_and(|it| *it == configs) {
             true => Vec::new(),
             false => vec![shelf.set(configs)],
@@ -157,10 +149,10 @@ fn tell(handle: &Handle, claim: &Seen<DeviceClaim>, found: BTreeMap<String, Valu
 }
 
 /// Forgets what was read for claims that no longer wait.
-fn forget(handle: &Handle, waiting: &[(Arc<Seen<DeviceClaim>>, Vec<Reference>)]) {
+fn forget(handle: &Handle, waiting: &[(Meta, Vec<Reference>)]) {
     shelf(handle, |shelf| {
         let keys = shelf.all().into_iter().map(|it| it.metadata.key());
-        let gone = keys.filter(|key| waiting.iter().all(|(it, _)| it.metadata.key() != *key));
+        let gone = keys.filter(|key| waiting.iter().all(|(it, _)| Configs::key(it) != *key));
         (gone.collect::<Vec<_>>().iter().filter_map(|key| shelf.unset(key)).collect(), ())
     });
 }

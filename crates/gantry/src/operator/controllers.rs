@@ -253,7 +253,7 @@ fn chosen(settings: &Operator) -> Vec<Member> {
         members.extend(members::nodes(&kubelet::Settings::default()));
     }
     if settings.devices.enabled {
-        members.extend(devices::members());
+        members.extend(devices::members(settings.devices.admin_quota()));
     }
     members.retain(|member| is_chosen(settings, member.controller.name()));
     members
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn every_controller_of_devices_can_be_switched() {
-        let members = devices::members();
+        let members = devices::members(settings("").devices.admin_quota());
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names, DEVICES.iter().map(|it| it.name).collect());
     }

@@ -41,15 +41,17 @@ devicedriver.devmgmtproto.k8s.io/sriov-nic created
 devicedriver.devmgmtproto.k8s.io/vlan created
 ";
     assert_eq!(applied, expected);
+    // The order is the server's: by name, where the original's was the order of making.
     let listed = run(&shell, "kubectl get devicedrivers").out;
     let mut lines = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let head = lines.next().unwrap();
-    assert_eq!((head.first(), head.last()), (Some(&"NAME"), Some(&"AGE")), "{listed}");
-    let mut names: Vec<&str> = lines.map(|line| line[0]).collect();
-    names.sort_unstable();
+    assert_eq!(lines.next().unwrap(), ["NAME", "AGE"], "{listed}");
+    let lines: Vec<Vec<&str>> = lines.collect();
+    assert!(lines.iter().all(|line| line.len() == 2), "{listed}");
+    let names: Vec<&str> = lines.iter().map(|line| line[0]).collect();
     assert_eq!(names, ["example.com-barzer", "example.com-foozer", "sriov-nic", "vlan"]);
-    let alone = "kubectl get devicedrivers --no-headers -o custom-columns=NAME:.metadata.name";
-    assert_eq!(run(&shell, alone).out.lines().count(), 4);
+    let wide = run(&shell, "kubectl get devicedrivers -o wide").out;
+    let head: Vec<&str> = wide.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(head, ["NAME", "TYPES", "READY", "AGE"], "{wide}");
 }
 
 /// The kind of the configuration that the original's pods refer to.

@@ -9,19 +9,24 @@ use gantry_testkit::embedded::Plan;
 
 use super::shell::{Outcome, Shell};
 
-/// The commands of a page: its fenced blocks.
-fn commands(page: &str) -> String {
+/// The commands of a page: its fenced blocks of a kind.
+fn commands(page: &str, fence: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let page = fs::read_to_string(page).unwrap();
+    let fence = format!("```{fence}\n");
     let blocks: Vec<&str> =
-        page.split("```sh\n").skip(1).map(|block| block.split_once("```").unwrap().0).collect();
-    assert!(blocks.len() >= 5, "{blocks:?}");
+        page.split(&fence).skip(1).map(|block| block.split_once("```").unwrap().0).collect();
+    assert!(!blocks.is_empty(), "no block {fence}");
     blocks.concat()
 }
 
 /// Runs them in one shell that stops at the first failure.
 fn walk(shell: &Shell, page: &str) -> Outcome {
-    let outcome = shell.run(&format!("set -eux\n{}", commands(page)));
+    follow(shell, &commands(page, "sh"))
+}
+
+fn follow(shell: &Shell, commands: &str) -> Outcome {
+    let outcome = shell.run(&format!("set -eux\n{commands}"));
     assert_eq!(outcome.code, Some(0), "{}\n{}", outcome.out, outcome.err);
     outcome
 }
@@ -118,6 +123,23 @@ async fn every_command_about_the_queue_works() {
         "label it team=LEAF, bronze is none; leaves are default, gold, silver",
         "totalAllocation:",
         "appwrapper.workload.codeflare.dev/nobody condition met",
+    ] {
+        assert!(out.contains(words), "{words}\n{out}\n{err}");
+    }
+}
+
+#[tokio::test]
+async fn every_command_about_devices_of_the_demo_works() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).whole_cluster();
+    let plan = plan.flag("--ephemeral").flag("--demo");
+    let server = plan.start(&Clock::system()).await.unwrap();
+    let shell = Shell::new(server.kubeconfig());
+    let Outcome { out, err, .. } = follow(&shell, &commands("devices.md", "sh demo"));
+    for words in [
+        "pod/tuner condition met",
+        r#"{"tune":[{"driver":"gpu.gantry.dev","pool":"gpu-0-gpus","claim":"tuner-gpu-"#,
+        r#"gpu-0 ["tuner"]"#,
+        r#"pod "tuner" deleted"#,
     ] {
         assert!(out.contains(words), "{words}\n{out}\n{err}");
     }

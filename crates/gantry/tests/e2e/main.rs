@@ -7,6 +7,7 @@ mod flows;
 mod gate;
 mod guests;
 mod hand_over;
+mod holds;
 mod like_kubernetes;
 #[path = "../clients/mask.rs"]
 mod mask;

@@ -267,9 +267,10 @@ async fn a_cluster_with_devices_answers() {
     let cluster = Cluster::start().await;
     let demo = format!("{GROUP}/devicepools/gpu-0-gpus");
     cluster.until(&demo, "was published", |it| it["status"]["availableDevices"] == 8).await;
+    a_pod_of_the_demo_has_a_device(&cluster).await;
     let top = done(cluster.ask(&["devices", "top"]));
     let row = top.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>();
-    assert_eq!(row, ["gpu-0", "gpu", "8", "0", "8"], "{top}");
+    assert_eq!(row, ["gpu-0", "gpu", "8", "1", "7"], "{top}");
 
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: demo}\nspec:\n  \
                deviceClaims: [{name: g, claimName: pair}]\n  \
@@ -278,7 +279,7 @@ async fn a_cluster_with_devices_answers() {
     let run = cluster.ask(&["schedule", "-f", &pod]);
     assert!(run.err.contains("nothing was written: in a cluster its scheduler"), "{}", run.err);
     let answer = done(run);
-    let expected = "- deviceName: gpu-0\n  devicePoolName: gpu-0-gpus\n- deviceName: gpu-1\n";
+    let expected = "- deviceName: gpu-1\n  devicePoolName: gpu-0-gpus\n- deviceName: gpu-2\n";
     assert!(answer.contains(expected), "{answer}");
     assert!(answer.contains("node-0: could not satisfy these claims: pair\n"), "{answer}");
     let run = cluster.ask(&["schedule", "-f", &pod, "--dry-run", "-o", "json"]);
@@ -287,6 +288,23 @@ async fn a_cluster_with_devices_answers() {
     assert_eq!(missing.code, 1, "{}", missing.out);
 
     a_driver_keeps_what_it_publishes(&cluster).await;
+}
+
+/// The loop is whole: the driver publishes, the pod's claim is made and gets a device, the pod runs, and
+/// the driver says of the device that it is ready.
+async fn a_pod_of_the_demo_has_a_device(cluster: &Cluster) {
+    let runs = |it: &Value| it["status"]["phase"] == "Running";
+    let pod = cluster.until("/api/v1/namespaces/demo/pods/tuner", "ran", runs).await;
+    assert_eq!(pod["spec"]["nodeName"], "gpu-0");
+    let claims = format!("{GROUP}/namespaces/demo/deviceclaims");
+    let told = |list: &Value| {
+        let all = list["items"].as_array().into_iter().flatten();
+        all.into_iter().any(|it| {
+            it["status"]["podNames"] == json!(["tuner"])
+                && it["status"]["deviceStatuses"][0]["deviceName"] == "gpu-0"
+        })
+    };
+    cluster.until(&claims, "were told of by the driver", told).await;
 }
 
 /// A pod of each driver's devices runs, and its claim has the words of that driver. Then both go.

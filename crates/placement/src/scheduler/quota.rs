@@ -1,11 +1,11 @@
 //! How many devices of a class a namespace may have, and has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::devices::{DeviceAllocation, DeviceClaim};
-use gantry_devices::lower::Wanted;
-use gantry_pods::view::Namespace;
-use gantry_reconcile::{Key, World};
+use gantry_devices::lower::{Catalog, Wanted};
+use gantry_pods::view::{Namespace, Pod};
+use gantry_reconcile::{Key, Uid, World};
 
 use crate::carrier::Trouble;
 use crate::claim::Claim;
@@ -16,23 +16,42 @@ const LIMIT: &str = ".deviceclass.devmgmtproto.k8s.io/devices";
 /// The label of namespaces that may look on.
 pub(crate) const ADMIN_LABEL: &str = "devmgmtproto.k8s.io/admin-access";
 
+/// What a namespace may have of a class that looks at devices of others when no quota names the class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdminQuota {
+    /// As much as it likes, like of any other class.
+    #[default]
+    Optional,
+    /// Nothing.
+    Required,
+}
+
 /// What this plan gave, by namespace and class.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
+    admin: AdminQuota,
     given: BTreeMap<(String, String), u64>,
+    /// Claims that have more than their namespace may have, by namespace.
+    beyond: BTreeMap<String, BTreeSet<Uid>>,
 }
 
 /// Devices by class.
 pub(super) type Counts = BTreeMap<String, u64>;
 
 impl Quotas {
+    pub(super) fn new(admin: AdminQuota) -> Self {
+        Self { admin, ..Self::default() }
+    }
+
     /// Whether a namespace may have so many more devices of each class.
     pub(super) fn check(
         &self,
         world: &World,
+        catalog: &Catalog,
         namespace: &str,
         more: &Counts,
     ) -> Result<(), Trouble> {
+        self.named(world, catalog, namespace, more)?;
         let quotas = world.shelf::<Quota>().within(namespace);
         let limits = quotas.iter().flat_map(|it| it.spec.hard.iter().map(move |hard| (it, hard)));
         for (quota, (name, most)) in limits {
@@ -54,6 +73,50 @@ impl Quotas {
         Ok(())
     }
 
+    /// Whether a quota names each class that must be named by one.
+    fn named(
+        &self,
+        world: &World,
+        catalog: &Catalog,
+        namespace: &str,
+        more: &Counts,
+    ) -> Result<(), Trouble> {
+        match self.admin {
+            AdminQuota::Optional => return Ok(()),
+            AdminQuota::Required => {}
+        }
+        let quotas = world.shelf::<Quota>().within(namespace);
+        let is_named = |class: &str| {
+            let mut names = quotas.iter().flat_map(|it| it.spec.hard.keys());
+            names.any(|name| name.strip_suffix(LIMIT) == Some(class))
+        };
+        let mut admin =
+            more.keys().filter(|it| catalog.class(it).is_some_and(|class| class.admin_access));
+        match admin.find(|class| !is_named(class)) {
+            None => Ok(()),
+            Some(class) => Err(Trouble::new(
+                "QuotaExceeded",
+                format!(
+                    "class {class} looks at devices of others, and no quota of the namespace allows \
+                     any: set {class}{LIMIT}"
+                ),
+            )),
+        }
+    }
+
+    /// Whether a claim has more than its namespace may have, and is not used yet.
+    ///
+    /// Nobody gives too much by itself, because it knows what it gave. Two who believe to lead may do so
+    /// between them, each before it sees what the other gave. Then the younger is taken back, unless its
+    /// pod has a node by then.
+    pub(super) fn is_beyond(&mut self, world: &World, claim: &Claim) -> bool {
+        let namespace = &claim.meta().namespace;
+        if !self.beyond.contains_key(namespace) {
+            self.beyond.insert(namespace.clone(), beyond(world, namespace));
+        }
+        self.beyond.get(namespace).is_some_and(|it| it.contains(claim.uid()))
+    }
+
     /// Counts what a pod of a namespace is given.
     pub(super) fn give(&mut self, namespace: &str, more: &Counts) {
         for (class, more) in more {
@@ -65,13 +128,52 @@ impl Quotas {
 /// How many devices of a class the claims of a namespace have.
 fn used(world: &World, namespace: &str, class: &str) -> u64 {
     let claims = world.shelf::<Seen<DeviceClaim>>().within(namespace);
-    let count = |seen: std::sync::Arc<Seen<DeviceClaim>>| {
-        let selected =
-            seen.status.selected.iter().map(|(term, at)| (term.clone(), usize_of(*at))).collect();
-        let claim = Claim::Plain(seen);
-        counts(&claim, &selected, claim.allocations()).get(class).copied().unwrap_or_default()
-    };
-    claims.into_iter().map(count).sum()
+    claims.into_iter().map(|seen| has(&seen, &Claim::Plain(seen.clone()), class)).sum()
+}
+
+/// How many devices of a class a claim has.
+fn has(seen: &Seen<DeviceClaim>, claim: &Claim, class: &str) -> u64 {
+    let selected =
+        seen.status.selected.iter().map(|(term, at)| (term.clone(), usize_of(*at))).collect();
+    counts(claim, &selected, claim.allocations()).get(class).copied().unwrap_or_default()
+}
+
+/// The claims of a namespace that have more than it may have, and whose pods have no node. Those in use
+/// count first, then the older.
+fn beyond(world: &World, namespace: &str) -> BTreeSet<Uid> {
+    let quotas = world.shelf::<Quota>().within(namespace);
+    let limits = quotas.iter().flat_map(|it| &it.spec.hard);
+    let mut beyond = BTreeSet::new();
+    for (name, most) in limits {
+        let Some(class) = name.strip_suffix(LIMIT) else { continue };
+        let mut left = u64::try_from(most.value_rounded_up()).unwrap_or_default();
+        let claims = world.shelf::<Seen<DeviceClaim>>().within(namespace).into_iter();
+        let claims = claims.filter(|it| !it.status.allocations.is_empty());
+        let mut claims: Vec<_> = claims
+            .map(|seen| {
+                let claim = Claim::Plain(seen.clone());
+                let waits = !is_used(world, &claim);
+                ((waits, claim.horizon(), claim.uid().clone()), has(&seen, &claim, class))
+            })
+            .collect();
+        claims.sort_unstable();
+        for ((waits, _, uid), count) in claims.into_iter().filter(|(_, count)| *count > 0) {
+            if waits && count > left {
+                beyond.insert(uid);
+            } else {
+                left = left.saturating_sub(count);
+            }
+        }
+    }
+    beyond
+}
+
+/// Whether a pod that uses a claim has a node.
+fn is_used(world: &World, claim: &Claim) -> bool {
+    claim.consumers().iter().any(|it| {
+        let pod = world.shelf::<Pod>().get(&claim.meta().key().beside(&it.name));
+        pod.is_some_and(|pod| pod.metadata.uid.as_str() == it.uid && !pod.spec.node_name.is_empty())
+    })
 }
 
 fn usize_of(at: u32) -> usize {

@@ -10,8 +10,8 @@ use gantry_api::finding::Source;
 use gantry_devices::constraint::{Constraints, Subject};
 use gantry_devices::lower::Catalog;
 use gantry_devices::problem::Verdict;
-use gantry_pods::Site;
 use gantry_pods::view::Pod;
+use gantry_pods::{Need, Requests, Site};
 use gantry_reconcile::World;
 use jiff::Timestamp;
 
@@ -22,6 +22,7 @@ use crate::gate::refusal::Refusals;
 use crate::ledger::{Ledgers, Line};
 use crate::seen::Seen;
 
+use super::overhead::{self, Overheads};
 use super::stock::{Kept, Objects, Stock};
 
 /// The state of a plan in the making.
@@ -31,14 +32,17 @@ pub(super) struct Scene<'a> {
     pub(super) constraints: &'a Constraints,
     /// What is free: published, less what is in ledgers, less what this plan gave.
     pub(super) stock: Stock,
-    /// Whether something is held that is in no ledger, and the stock good for this plan alone.
-    strays: bool,
+    /// Whether the stock is good for this plan alone: something is held that is in no ledger, or a pool
+    /// is closed.
+    spoilt: bool,
     pub(super) pools: &'a [Arc<Seen<DevicePool>>],
     pub(super) ledgers: Ledgers<'a>,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
     /// Nodes that are not to be chosen again for a while.
     pub(super) refusals: Refusals<'a>,
+    /// What devices take of their nodes.
+    pub(super) overheads: Overheads<'a>,
 }
 
 impl<'a> Scene<'a> {
@@ -51,35 +55,46 @@ impl<'a> Scene<'a> {
         now: Timestamp,
     ) -> Self {
         let mut stock = world.kept::<Kept>().take(objects);
-        let mut strays = false;
+        let mut spoilt = false;
+        let overheads = Overheads::new(objects.pools.iter().map(|it| &**it));
+        let mut taken = Vec::new();
         // A pool that was made anew has lost its ledger. Who has devices of it still has them.
         for seen in world.shelf::<Seen<DeviceClaim>>().all() {
             let claim = Claim::Plain(seen);
+            let extra = overheads.of(claim.allocations());
+            if !overhead::is_none(&extra) {
+                let nodes = overhead::nodes(world, &claim).into_iter();
+                taken.extend(nodes.map(|node| (node, extra.clone())));
+            }
             for allocation in claim.allocations().iter().filter(|it| claim::is_hold(it)) {
                 if !ledgers.has(&claim, allocation) {
                     stock.snapshot.hold(allocation);
-                    strays = true;
+                    spoilt = true;
                 }
             }
         }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
+        let find =
+            |name: &str| objects.nodes.binary_search_by(|it| it.metadata.name.as_str().cmp(name));
         for pod in pods.iter().filter(|it| !it.is_over()) {
-            let node = gate::node_of(pod);
-            let at =
-                objects.nodes.binary_search_by(|it| it.metadata.name.as_str().cmp(node.as_ref()));
-            if let Ok(at) = at {
+            if let Ok(at) = find(&gate::node_of(pod)) {
                 sites[at].put(pod);
+            }
+        }
+        for (node, extra) in taken {
+            if let Ok(at) = find(&node) {
+                sites[at].used.add(&extra);
             }
         }
         let pools = objects.pools.as_slice();
         let refusals = Refusals::new(pools, now);
-        Self { world, now, constraints, stock, strays, pools, ledgers, sites, refusals }
+        Self { world, now, constraints, stock, spoilt, pools, ledgers, sites, refusals, overheads }
     }
 
     /// Ends the plan, which gave these entries: others will be given what is left when it was carried
     /// out.
-    pub(super) fn close(mut self, given: &BTreeMap<String, Vec<LedgerEntry>>) {
-        if self.strays {
+    pub(super) fn finish(mut self, given: &BTreeMap<String, Vec<LedgerEntry>>) {
+        if self.spoilt {
             return;
         }
         for (pool, entries) in given {
@@ -88,6 +103,18 @@ impl<'a> Scene<'a> {
             }
         }
         self.world.kept::<Kept>().bring_back(self.stock);
+    }
+
+    /// Why a node that would do for a pod will not do if its devices take so much more of it.
+    pub(super) fn lacks(&self, pod: &Pod, node: usize, extra: &Requests) -> Vec<String> {
+        if overhead::is_none(extra) || !pod.spec.node_name.is_empty() {
+            return Vec::new();
+        }
+        let mut need = Need::new(pod);
+        need.requests.add(extra);
+        let misfit = need.misfit(&self.sites[node]);
+        let reasons = misfit.into_iter().flat_map(|it| it.reasons);
+        reasons.map(|it| it.text()).collect()
     }
 
     pub(super) fn pool(&self, name: &str) -> Option<&'a Arc<Seen<DevicePool>>> {
@@ -108,14 +135,19 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Lets nobody take more of a pool.
+    pub(super) fn close(&mut self, pool: &str, why: &str) {
+        self.stock.snapshot.close(pool, why);
+        self.spoilt = true;
+    }
+
     pub(super) fn enter_one(&mut self, pool: &str, entry: &LedgerEntry) {
         self.stock.snapshot.enter(pool, entry);
     }
 }
 
 /// Drivers and classes that can be understood.
-#[must_use]
-pub fn catalog(world: &World) -> Catalog {
+pub(crate) fn catalog(world: &World) -> Catalog {
     let drivers = world.shelf::<Seen<DeviceDriver>>().all();
     listed(&drivers, &world.shelf::<Seen<DeviceClass>>().all())
 }

@@ -5,11 +5,21 @@ use std::collections::BTreeMap;
 use gantry_devices::problem::{Answer, Budget, Reason, Report, Request};
 use gantry_devices::{Chosen, Offer, allocate};
 
+use crate::ledger;
+
 use super::offer::Tally;
 use super::scene::Scene;
 
 /// Nodes whose devices are looked at one by one; beyond that they are only counted.
 const EXPLAINED: usize = 32;
+
+/// What is said when no node will do.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) text: String,
+    /// Whether a pool whose ledger is full is among the reasons.
+    pub(super) full: bool,
+}
 
 /// `0/5 nodes: 2 Insufficient cpu, 3 insufficient devices for claim gpu (2 in use, 1 constraints not
 /// met).`
@@ -19,8 +29,9 @@ pub(super) fn message(
     offers: &[Offer],
     chosen: &Chosen,
     bad: &Tally,
-) -> String {
+) -> Told {
     let mut tally = bad.clone();
+    let mut full = false;
     let mut claims = BTreeMap::<String, Tally>::new();
     let undecided = |offer: &&Offer| chosen.undecided.iter().any(|(node, _)| *node == offer.node);
     let refused = offers.iter().filter(|it| !undecided(it));
@@ -30,7 +41,8 @@ pub(super) fn message(
             false => None,
         };
         match why {
-            Some((claim, why)) => {
+            Some((claim, why, of_full)) => {
+                full |= of_full;
                 *claims.entry(claim).or_default().entry(why).or_default() += 1;
             }
             None => *tally.entry("insufficient devices".to_owned()).or_default() += 1,
@@ -46,7 +58,7 @@ pub(super) fn message(
         let text = format!("insufficient devices for claim {claim} ({})", whys.join(", "));
         *tally.entry(text).or_default() += count;
     }
-    spell(scene.sites.len(), &tally)
+    Told { text: spell(scene.sites.len(), &tally), full }
 }
 
 /// `0/5 nodes: 2 Insufficient cpu, 3 Too many pods.`
@@ -58,8 +70,8 @@ pub(super) fn spell(nodes: usize, tally: &Tally) -> String {
     format!("0/{nodes} nodes: {}", texts.join(", "))
 }
 
-/// Which claim cannot be satisfied on a node, and why.
-fn why(scene: &Scene<'_>, request: &Request, node: usize) -> Option<(String, String)> {
+/// Which claim cannot be satisfied on a node, why, and whether a full ledger has to do with it.
+fn why(scene: &Scene<'_>, request: &Request, node: usize) -> Option<(String, String, bool)> {
     let inventory = &scene.stock.snapshot.inventory;
     let Answer::Unsatisfiable(report) = allocate(inventory, node, request, &Budget::default())
     else {
@@ -67,7 +79,11 @@ fn why(scene: &Scene<'_>, request: &Request, node: usize) -> Option<(String, Str
     };
     let claim = report.claims.iter().position(|it| *it != Some(true))?;
     let name = request.claims.get(claim)?.name.clone();
-    Some((name, reason(&report, claim)))
+    let terms = report.terms.iter().filter(|it| it.claim == claim);
+    let mut pools = terms.flat_map(|it| &it.alternatives).flat_map(|it| &it.pools);
+    let full =
+        pools.any(|it| matches!(&it.reason, Some(Reason::Invalid(why)) if why == ledger::FULL));
+    Some((name, reason(&report, claim), full))
 }
 
 /// What stands in the way of a claim: what most of the pools say that have no device for it.

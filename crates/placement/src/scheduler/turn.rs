@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry};
-use gantry_devices::lower::{ClaimError, Fault, Wanted};
+use gantry_devices::lower::{ClaimError, Fault, Note as Remark, Wanted};
 use gantry_devices::problem::Budget;
 use gantry_devices::{Offer, Packing, choose};
+use gantry_pods::Requests;
 use gantry_pods::said::{Said, say};
 use gantry_pods::view::{Pod, Truth};
 use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View, Write};
@@ -19,7 +20,7 @@ use crate::gate;
 use crate::ledger::{self, Line};
 
 use super::offer::Offers;
-use super::quota::{self, Counts, Quotas};
+use super::quota::{self, AdminQuota, Counts, Quotas};
 use super::scene::Scene;
 use super::status::{Given, commit, consumer};
 use super::{Waiting, told};
@@ -45,14 +46,18 @@ struct Solution {
     given: Vec<Given>,
     copies: Vec<Copies>,
     counts: Counts,
+    /// What the devices take of the node.
+    extra: Requests,
+    /// What the authors of claims should know.
+    remarks: Vec<Remark>,
 }
 
 impl<'a> Turn<'a> {
-    pub(super) fn new(scene: Scene<'a>) -> Self {
+    pub(super) fn new(scene: Scene<'a>, admin: AdminQuota) -> Self {
         Self {
             plan: Plan::default(),
             scene,
-            quotas: Quotas::default(),
+            quotas: Quotas::new(admin),
             entries: BTreeMap::new(),
             sharing: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -77,7 +82,7 @@ impl<'a> Turn<'a> {
             let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
             self.plan.write(claim.share(&all));
         }
-        self.scene.close(&self.entries);
+        self.scene.finish(&self.entries);
         self.plan
     }
 
@@ -114,6 +119,7 @@ impl<'a> Turn<'a> {
         }
         let (had, open): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, it)| it.is_allocated());
         let had: Vec<&Claim> = had.into_iter().map(|(_, it)| it).collect();
+        self.within_quota(pod, &had)?;
         let offers = Offers::new(&self.scene, pod, &had);
         if let Some(until) = offers.until {
             self.plan.look_at(until, self.scene.now);
@@ -126,6 +132,21 @@ impl<'a> Turn<'a> {
             Err(trouble) if trouble.reason == NO_NODE => self.give_back(pod, &had, trouble),
             other => other,
         }
+    }
+
+    /// Takes devices back that were given beyond what the namespace may have, before the pod has a node.
+    fn within_quota(&mut self, pod: &Pod, had: &[&Claim]) -> Result<(), Trouble> {
+        let alone = |claim: &Claim| {
+            let mut others = claim.consumers().iter();
+            others.all(|it| it.uid == pod.metadata.uid.as_str())
+        };
+        let beyond = had.iter().find(|it| alone(it) && self.quotas.is_beyond(self.scene.world, it));
+        let Some(claim) = beyond.filter(|_| pod.spec.node_name.is_empty()) else { return Ok(()) };
+        let since = self.scene.ledgers.of(claim).iter().map(|it| it.entry.since.0);
+        self.plan.write(claim.clear(since, self.scene.now));
+        self.busy.insert(claim.uid().clone());
+        let text = format!("claim \"{}\" got more than its namespace may have", claim.name());
+        Err(Trouble::new("QuotaExceeded", text))
     }
 
     /// Waits for what another pod does with a claim; that is told soon enough.
@@ -254,9 +275,12 @@ impl<'a> Turn<'a> {
                 }
             }
         }
-        if !missing.is_empty() {
-            self.reserve(missing)?;
+        if let Some(full) = self.full(&missing) {
+            // Elsewhere there may be others. There is one pool fewer each time.
+            self.scene.close(&full, ledger::FULL);
+            return self.equip(pod, open, had, offers);
         }
+        self.reserve(missing);
         let ready = open.iter().all(|(_, claim)| claim.is_protected());
         let complete = open.iter().zip(&holds).zip(&live).all(|((_, h), l)| h.len() == l.len());
         for (_, claim) in open.iter().filter(|(_, it)| !it.is_protected()) {
@@ -269,6 +293,7 @@ impl<'a> Turn<'a> {
         self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
         self.quotas.give(&pod.metadata.namespace, &solution.counts);
         self.put(pod, solution.node);
+        self.scene.sites[solution.node].used.add(&solution.extra);
         Ok(())
     }
 
@@ -287,22 +312,34 @@ impl<'a> Turn<'a> {
         let scene = &mut self.scene;
         let lowered =
             scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
-        let request = lowered.map_err(|error| refused(&error))?.request;
-        let good: Vec<Offer> =
+        let lowered = lowered.map_err(|error| refused(&error))?;
+        let request = lowered.request;
+        let mut good: Vec<Offer> =
             offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
+        let mut bad = offers.bad.clone();
         let inventory = &scene.stock.snapshot.inventory;
-        let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
-        let Some(placement) = &chosen.placement else {
-            let text = told::message(scene, &request, &good, &chosen, &offers.bad);
-            return Err(Trouble::new(NO_NODE, text));
+        let (node, given, extra) = loop {
+            let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
+            let Some(placement) = &chosen.placement else {
+                let told = told::message(scene, &request, &good, &chosen, &bad);
+                let reason = if told.full { "LedgerFull" } else { NO_NODE };
+                return Err(Trouble::new(reason, told.text));
+            };
+            let claims = request.claims.iter().zip(&placement.allocation.claims);
+            let given: Vec<Given> =
+                claims.map(|(asked, got)| Given::new(inventory, asked, got)).collect();
+            let mut extra = offers.extra.clone();
+            given.iter().for_each(|it| extra.add(&scene.overheads.of(&it.allocations)));
+            let lacks = scene.lacks(pod, placement.node, &extra);
+            if lacks.is_empty() {
+                break (placement.node, given, extra);
+            }
+            // The devices that would be taken there take too much of it.
+            for reason in lacks {
+                *bad.entry(reason).or_default() += 1;
+            }
+            good.retain(|it| it.node != placement.node);
         };
-        let given: Vec<Given> = request
-            .claims
-            .iter()
-            .zip(&placement.allocation.claims)
-            .map(|(asked, got)| Given::new(inventory, asked, got))
-            .collect();
-        let node = placement.node;
         let (mut copies, mut counts) = (Vec::new(), Counts::new());
         for ((_, claim), given) in open.iter().zip(&given) {
             copies.push(self.configs(claim, given)?);
@@ -310,36 +347,39 @@ impl<'a> Turn<'a> {
                 *counts.entry(class).or_default() += more;
             }
         }
-        self.quotas.check(self.scene.world, &pod.metadata.namespace, &counts)?;
-        Ok(Solution { node, given, copies, counts })
+        let (scene, namespace) = (&self.scene, &pod.metadata.namespace);
+        self.quotas.check(scene.world, &scene.stock.catalog, namespace, &counts)?;
+        Ok(Solution { node, given, copies, counts, extra, remarks: lowered.notes })
     }
 
     fn configs(&self, claim: &Claim, given: &Given) -> Result<Copies, Trouble> {
         let scene = &self.scene;
-        let found = scene.world.shelf::<Configs>().get(&claim.meta().key());
+        let found = scene.world.shelf::<Configs>().get(&Configs::key(claim.meta()));
         let (selected, got) = (&given.selected, &given.allocations);
         config::copy(claim, &scene.stock.catalog, selected, got, scene, found.as_deref()).map_err(
             |why| Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name())),
         )
     }
 
-    /// Sets devices aside, all of them in one write for each pool.
-    fn reserve(&mut self, entries: Vec<(String, LedgerEntry)>) -> Result<(), Trouble> {
-        for (name, entry) in &entries {
-            let Some(pool) = self.scene.pool(name) else { continue };
-            let mut more = self.entries.get(name).cloned().unwrap_or_default();
-            more.push(entry.clone());
-            if ledger::is_full(pool, &more) {
-                let text =
-                    format!("the ledger of pool \"{name}\" is full; its driver should split it");
-                return Err(Trouble::new("LedgerFull", text));
-            }
+    /// The first pool whose ledger has no room for what is to be set aside.
+    fn full(&self, entries: &[(String, LedgerEntry)]) -> Option<String> {
+        let mut more: BTreeMap<&str, Vec<LedgerEntry>> = BTreeMap::new();
+        for (name, entry) in entries {
+            let before = || self.entries.get(name).cloned().unwrap_or_default();
+            more.entry(name).or_insert_with(before).push(entry.clone());
         }
+        let is_full = |(name, more): &(&str, Vec<LedgerEntry>)| {
+            self.scene.pool(name).is_some_and(|pool| ledger::is_full(pool, more))
+        };
+        more.into_iter().find(is_full).map(|(name, _)| name.to_owned())
+    }
+
+    /// Sets devices aside, all of them in one write for each pool.
+    fn reserve(&mut self, entries: Vec<(String, LedgerEntry)>) {
         for (name, entry) in entries {
             self.scene.enter_one(&name, &entry);
             self.entries.entry(name).or_default().push(entry);
         }
-        Ok(())
     }
 
     /// Gives the claims their devices, now that the ledgers say so.
@@ -350,10 +390,11 @@ impl<'a> Turn<'a> {
         live: &[Vec<Line<'_>>],
         solution: &Solution,
     ) {
-        for (at, (_, claim)) in open.iter().enumerate() {
+        for (at, (entry, claim)) in open.iter().enumerate() {
             let (given, copies) = (&solution.given[at], &solution.copies[at]);
             let write = commit(&self.scene, pod, solution.node, claim, given, copies, &live[at]);
-            self.plan.write(write);
+            let told = solution.remarks.iter().filter_map(|it| remark(it, entry, claim));
+            self.plan.steps.push(told.fold(Step::new(write), Step::done));
         }
     }
 
@@ -422,6 +463,19 @@ const NO_NODE: &str = "Unschedulable";
 
 fn about(pod: &Pod) -> Reference {
     Reference::to(&Pod::RESOURCE, &pod.metadata)
+}
+
+/// What the author of a claim is told when it gets its devices.
+fn remark(remark: &Remark, entry: &str, claim: &Claim) -> Option<Note> {
+    match remark {
+        Remark::LimitNotEnforced { claim: of, term, name } if of == entry => {
+            let text =
+                format!("entry {term}: the limit on \"{name}\" is passed on and bounds nothing");
+            Some(Note::warning(claim.reference(), "LimitNotEnforced", text))
+        }
+        // Only files do without classes.
+        Remark::LimitNotEnforced { .. } | Remark::ClassIgnored { .. } => None,
+    }
 }
 
 /// Whether a node reaches the pools in which something is set aside.

@@ -7,12 +7,16 @@ use gantry_api::devices::{
 use gantry_pods::view::{Namespace, Node, Pod};
 use gantry_reconcile::harness::{Action, Failure, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
+use proptest::test_runner::Config as ProptestConfig;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::invariants;
 use crate::claim::ENTRY_ANNOTATION;
-use crate::{Books, ClassStanding, DriverStanding, Gate, Quota, Release, Results, Scheduler, Seen};
+use crate::{
+    AdminQuota, Books, ClassStanding, DriverStanding, Gate, Quota, Release, Results, Scheduler,
+    Seen,
+};
 
 pub(super) const PODS: Resource = Pod::RESOURCE;
 pub(super) const CLAIMS: Resource = <Seen<DeviceClaim> as View>::RESOURCE;
@@ -39,6 +43,11 @@ impl Team {
         Self { scheduler: Scheduler::default(), classes: ClassStanding::default() }
     }
 
+    /// One that wants quotas for whoever looks at devices of others.
+    pub(super) fn strict() -> Self {
+        Self { scheduler: Scheduler::new(AdminQuota::Required), ..Self::new() }
+    }
+
     pub(super) fn all(&self) -> Vec<&dyn Controller> {
         vec![&self.scheduler, &Release, &Books, &Results, &Gate, &self.classes, &DriverStanding]
     }
@@ -58,6 +67,11 @@ pub(super) fn scenario<'a>(
         replicas: 1,
         horizon: Duration::from_secs(30),
     }
+}
+
+/// Seeds for so many cases each of those that property tests are told to try, at least one.
+pub(super) fn seeds(cases_each: u32) -> u64 {
+    u64::from((ProptestConfig::default().cases / cases_each).max(1))
 }
 
 pub(super) fn key(name: &str) -> Key {
@@ -168,6 +182,26 @@ pub(super) fn end(name: &str) -> Action {
 pub(super) fn remove(name: &str) -> Action {
     let name = name.to_owned();
     Box::new(move |server| server.delete(&PODS, &key(&name), Propagation::Background))
+}
+
+/// Tells what was found for a claim of either kind, as whoever reads configs does.
+pub(super) fn found(claim: &'static str, says: &'static str) -> Action {
+    Box::new(move |server| {
+        let claims = [CLAIMS, PRIVILEGED];
+        let uid = claims.iter().find_map(|it| server.get(it, &key(claim)));
+        let Some(uid) = uid.map(|it| it["metadata"]["uid"].clone()) else { return };
+        let config = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
+            "metadata": {"name": "conf", "namespace": "default", "uid": "u", "managedFields": []},
+        });
+        let object = json!({
+            "metadata": {"name": uid, "namespace": "default"},
+            "found": {"v1/ConfigMap/default/conf": config},
+        });
+        server.create(&CONFIGS, object.clone());
+        let place = key(uid.as_str().unwrap());
+        server.edit(&CONFIGS, &place, |it| it["found"] = object["found"].clone());
+    })
 }
 
 /// Makes an object, as a user would.

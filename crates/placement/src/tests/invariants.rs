@@ -22,22 +22,52 @@ pub(super) enum Claims {
     InTheEnd,
 }
 
-/// Goes through all that ever happened, in order, and checks that
+/// Goes through all that ever happened, in order: see [`Witness`].
+pub(super) fn hold(server: &Server, claims: Claims) {
+    let mut witness = Witness::new(claims);
+    witness.read(server);
+    witness.end();
+}
+
+/// Looks at every revision, in order, and checks that
 /// I1. what ledgers give away never exceeds what is published when it is given,
 /// I2. what claims have stands in ledgers, and
 /// I3. nobody has a device beside somebody who bears no company.
-pub(super) fn hold(server: &Server, claims: Claims) {
-    let mut events: Vec<(u64, bool, Value, bool)> = Vec::new();
-    for (is_pool, resource) in [(true, POOLS), (false, CLAIMS)] {
-        for (text, end) in server.history(&resource) {
-            let object: Value = serde_json::from_str(text).unwrap();
-            let revision = object["metadata"]["resourceVersion"].as_str().unwrap();
-            events.push((revision.parse().unwrap(), is_pool, object, end));
-        }
+pub(super) struct Witness {
+    claims: Claims,
+    state: State,
+    /// How much was seen of what ever happened to pools and to claims.
+    read: [usize; 2],
+}
+
+impl Witness {
+    pub(super) fn new(claims: Claims) -> Self {
+        Self { claims, state: State::default(), read: [0, 0] }
     }
-    events.sort_by_key(|it| it.0);
-    let mut state = State::default();
-    for (revision, is_pool, object, end) in events {
+
+    /// Looks at what happened since. Returns how much that was.
+    pub(super) fn read(&mut self, server: &Server) -> u64 {
+        let mut events: Vec<(u64, bool, Value, bool)> = Vec::new();
+        for (read, (is_pool, resource)) in
+            self.read.iter_mut().zip([(true, POOLS), (false, CLAIMS)])
+        {
+            for (text, end) in server.history(&resource).skip(*read) {
+                let object: Value = serde_json::from_str(text).unwrap();
+                let revision = object["metadata"]["resourceVersion"].as_str().unwrap();
+                events.push((revision.parse().unwrap(), is_pool, object, end));
+                *read += 1;
+            }
+        }
+        events.sort_by_key(|it| it.0);
+        let count = events.len() as u64;
+        for (revision, is_pool, object, end) in events {
+            self.look(revision, is_pool, object, end);
+        }
+        count
+    }
+
+    fn look(&mut self, revision: u64, is_pool: bool, object: Value, end: bool) {
+        let state = &mut self.state;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
         match (is_pool, end) {
@@ -53,14 +83,24 @@ pub(super) fn hold(server: &Server, claims: Claims) {
                 state.claims.insert(uid.clone(), claim);
             }
         }
-        if claims == Claims::Always {
+        if self.claims == Claims::Always {
             state.check_claims(revision, |claim| match is_pool {
                 true => claim.status.allocations.iter().any(|it| it.device_pool_name == name),
                 false => claim.metadata.uid.as_str() == uid,
             });
         }
     }
-    state.check_claims(u64::MAX, |_| true);
+
+    /// How many devices claims have now.
+    pub(super) fn held(&self) -> usize {
+        let all = self.state.claims.values().flat_map(|it| &it.status.allocations);
+        all.filter(|it| is_hold(it)).map(|it| it.device_count.map_or(1, |it| it as usize)).sum()
+    }
+
+    /// Looks at the end of it.
+    pub(super) fn end(&self) {
+        self.state.check_claims(u64::MAX, |_| true);
+    }
 }
 
 /// Pools by name, claims by identity.

@@ -1,6 +1,6 @@
 //! The numbered scenarios of the loop.
 
-use gantry_reconcile::harness::{Action, Ending, Faults, Server};
+use gantry_reconcile::harness::{Action, Ending, Faults, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Outcome, Propagation, View, World, Write};
 use serde_json::{Value, json};
 
@@ -47,8 +47,15 @@ fn scenario_95_a_death_between_any_two_steps_leaves_everything_right() {
         user("b", "shared"),
         user("c", "shared"),
     ]);
-    let scenario = scenario(&all, objects, vec![remove("a"), remove("b")]);
-    proven(scenario.prove_crashes(0, checked));
+    let alone = scenario(&all, objects, vec![remove("a"), remove("b")]);
+    for seed in 0..seeds(256) {
+        proven(alone.prove_crashes(seed, checked));
+    }
+    // And beside another that believes to lead, and goes on.
+    let beside = Scenario { replicas: 2, ..alone };
+    for seed in 0..seeds(512) {
+        proven(beside.prove_crashes(seed, checked));
+    }
 }
 
 #[test]
@@ -90,7 +97,7 @@ fn scenario_97_pods_that_share_a_claim_share_its_node() {
 }
 
 /// Objects as a cache has them.
-fn world(objects: &[(gantry_reconcile::Resource, Value)]) -> World {
+pub(super) fn world(objects: &[(gantry_reconcile::Resource, Value)]) -> World {
     let scheduler = Scheduler::default();
     let world = World::new(scheduler.kinds());
     for (at, (resource, object)) in objects.iter().enumerate() {
@@ -131,27 +138,6 @@ fn scenario_97_the_pod_after_the_256th_is_refused() {
     let [step] = plan.steps.as_slice() else { panic!("{plan:?}") };
     let Write::Merge { body, .. } = &step.write else { panic!("{step:?}") };
     assert_eq!(body["status"]["reservedFor"].as_array().unwrap().len(), 256);
-}
-
-/// Tells what was found for a claim, as whoever reads configs does.
-fn found(claim: &'static str, says: &'static str) -> Action {
-    Box::new(move |server| {
-        let Some(uid) = server.get(&CLAIMS, &key(claim)).map(|it| it["metadata"]["uid"].clone())
-        else {
-            return;
-        };
-        let config = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
-            "metadata": {"name": "conf", "namespace": "default", "uid": "u", "managedFields": []},
-        });
-        let object = json!({
-            "metadata": {"name": claim, "namespace": "default"},
-            "claim": uid,
-            "found": {"v1/ConfigMap/default/conf": config},
-        });
-        server.create(&CONFIGS, object.clone());
-        server.edit(&CONFIGS, &key(claim), |it| it["found"] = object["found"].clone());
-    })
 }
 
 #[test]

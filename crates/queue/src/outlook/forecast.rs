@@ -19,7 +19,8 @@ const FORESEEN: usize = 64;
 
 /// Adds what can be foretold to the first of those that wait for room.
 ///
-/// Where quota or preemption decide, others than those that end make room, and nothing is foretold.
+/// Where quota or preemption decide, others than those that end make room; where pods are placed one by
+/// one, sums do not tell. Nothing is foretold then, nor from the first on that claims devices.
 pub(super) fn add(
     rows: &mut [Row],
     order: &[Entry],
@@ -27,7 +28,7 @@ pub(super) fn add(
     settings: &Settings,
     now: Timestamp,
 ) {
-    if settings.quota || settings.preempts() {
+    if settings.quota || settings.preempts() || settings.packs() {
         return;
     }
     let books = Books::of(world, settings);
@@ -39,6 +40,9 @@ pub(super) fn add(
     let mut ahead = Amounts::default();
     for (row, entry) in rows.iter_mut().zip(order).take(FORESEEN) {
         let Some(wrapper) = shelf.get(&entry.key) else { continue };
+        if settings.devices && wrapper.claims_devices() {
+            return;
+        }
         let class = Class::of(&wrapper, settings);
         ahead.add(&class.demand);
         let lacks = row.waits_for.as_ref().is_some_and(|it| matches!(it.reason, Reason::Resources));

@@ -1,5 +1,6 @@
 //! Pods that claim devices.
 
+use gantry_placement::AdminQuota;
 use gantry_placement::admission::Mode;
 use gantry_process::health::BindAddress;
 
@@ -11,11 +12,24 @@ use super::{Report, Values, parsed, refuse};
 pub struct Devices {
     /// Whether they are given devices and nodes.
     pub enabled: bool,
+    /// Whether classes that look at devices of others need a quota; see [`Devices::admin_quota`].
+    pub require_admin_quota: bool,
     /// Who gives them to nodes, where they do not say.
     #[serde(deserialize_with = "mode")]
     pub mode: Mode,
     /// Whether and where the API server asks about them.
     pub webhook: Webhook,
+}
+
+impl Devices {
+    /// How quotas are asked for.
+    #[must_use]
+    pub fn admin_quota(&self) -> AdminQuota {
+        match self.require_admin_quota {
+            true => AdminQuota::Required,
+            false => AdminQuota::Optional,
+        }
+    }
 }
 
 /// Whether and where the API server asks about new pods and claims.

@@ -101,6 +101,7 @@ fn op_9_nothing_needs_to_be_said() {
     assert!(controllers.is_none());
     let expected = Devices {
         enabled: false,
+        require_admin_quota: false,
         mode: Mode::Scheduler,
         webhook: Webhook {
             enabled: false,
