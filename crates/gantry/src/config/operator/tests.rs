@@ -137,6 +137,8 @@ fn op_6_every_key_reaches_the_structure() {
             ("controllers", _) => json!({"queue": false}),
             ("instascale.machineSetsStrategy", _) => json!("duplicate"),
             ("mcad.demandInference", _) => json!("full"),
+            ("devices.mode", _) => json!("gate"),
+            ("devices.webhook.url", _) => json!("https://example.com:9443"),
             ("leaderElection.leaseDuration", _) => json!("31s"),
             ("leaderElection.renewDeadline", _) => json!("11s"),
             ("leaderElection.retryPeriod", _) => json!("3s"),
@@ -165,6 +167,24 @@ fn op_6_every_key_reaches_the_structure() {
     let reference = "instascale: {ocmSecretRef: {name: a, namespace: b}}";
     let expected = SecretReference { namespace: "b".to_owned(), name: "a".to_owned() };
     assert_eq!(settings(reference).instascale.ocm_secret_ref, Some(expected));
+}
+
+#[test]
+fn a_webhook_has_an_address_that_a_server_can_call() {
+    let url = |url: &str| errors(&format!("devices: {{webhook: {{url: '{url}'}}}}"));
+    for wrong in ["http://a", "https://", "a:1", "https://a/b", "https://u@a", "https://a?b"] {
+        let said = url(wrong);
+        assert!(said[0].contains("expected https://<host>:<port>"), "{wrong}: {said:?}");
+    }
+    for good in ["", "https://a", "https://[::1]:9443/"] {
+        settings(&format!("devices: {{webhook: {{url: '{good}'}}}}"));
+    }
+    let said = errors("devices: {webhook: {enabled: true, bindAddress: '0'}}");
+    assert!(
+        said[0].contains("devices.webhook.bindAddress") && said[0].contains("name an address"),
+        "{said:?}"
+    );
+    assert_eq!(settings("devices: {mode: Gate}").devices.mode, Mode::Gate);
 }
 
 #[test]
