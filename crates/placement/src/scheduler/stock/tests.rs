@@ -109,7 +109,7 @@ proptest! {
     fn what_is_kept_is_what_would_be_made(events in prop::collection::vec(event(), 1..30)) {
         let world = world();
         let mut held = vec![Vec::new(); POOLS];
-        let mut counts = vec![DEVICES; POOLS];
+        let mut counts = [DEVICES; POOLS];
         for at in 0..POOLS {
             show::<Seen<DevicePool>>(&world, pool(at, DEVICES, &[]));
             show::<Node>(&world, node(at, 0));
