@@ -72,7 +72,7 @@ pub(crate) async fn measure(
     let path = format!("{APP_WRAPPERS}/namespaces/default/appwrappers");
     let mut controller = match mcad {
         Some(mcad) => {
-            stage.apply(&mcad.definitions, &path).await?;
+            stage.apply(&mcad.definitions).await?;
             let arguments: [OsString; 4] = [
                 "--kubeconfig".into(),
                 stage.kubeconfig.clone().into(),

@@ -61,8 +61,7 @@ pub(crate) async fn measure(
     clock: &Clock,
 ) -> anyhow::Result<Outcome> {
     let stage = Stage::real(clock).await?;
-    let served = "/apis/kueue.x-k8s.io/v1beta2/workloads";
-    stage.apply(&programs.definitions, served).await?;
+    stage.apply(&programs.definitions).await?;
     let kubeconfig = || [OsString::from("--kubeconfig"), stage.kubeconfig.clone().into()];
     let folder = stage.folder();
     let (name, mut arguments) = match limit {

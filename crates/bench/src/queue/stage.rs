@@ -1,5 +1,6 @@
 //! The server on which a measurement plays, and what stands on it before anything arrives.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +12,18 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_testkit::cluster::{Nodes, RealCluster};
 use gantry_testkit::embedded::{self, Embedded};
 use gantry_testkit::http::{Client, Protocol, Request, Target};
+use http::HeaderValue;
+use http::header::ACCEPT;
 use serde_json::Value;
 
 use super::program::{Program, beside_this_program};
 use super::watch::PATIENCE;
-use super::wrapper::{self, APP_WRAPPERS, DEFINITIONS, PLAYED};
+use super::wrapper::{self, DEFINITIONS};
 
 /// Requests at a time; more only wait in the server.
 const CLIENTS: usize = 16;
+/// The form of discovery that has everything in one answer.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// How long a controller has to look around before anything arrives.
 pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 
@@ -157,18 +162,11 @@ impl Stage {
     /// Brings our own kinds and the one that is played, and waits until they are served.
     pub(crate) async fn define(&self, tasks: &mut Tasks) -> anyhow::Result<()> {
         self.create(DEFINITIONS, &wrapper::definitions()?, tasks).await?;
-        for path in [
-            format!("{APP_WRAPPERS}/appwrappers"),
-            format!("{PLAYED}/playedjobs"),
-            wrapper::QUOTAS.to_owned(),
-        ] {
-            self.served(&path).await?;
-        }
-        Ok(())
+        self.served().await
     }
 
-    /// Brings the definitions that are files in a folder, and waits until one of them is served.
-    pub(crate) async fn apply(&self, folder: &Path, path: &str) -> anyhow::Result<()> {
+    /// Brings the definitions that are files in a folder, and waits until they are served.
+    pub(crate) async fn apply(&self, folder: &Path) -> anyhow::Result<()> {
         let Server::Real(cluster) = &self.server else {
             anyhow::bail!("only a real cluster has kubectl");
         };
@@ -179,17 +177,30 @@ impl Stage {
         let answer = kubectl.output().context("could not run kubectl")?;
         let said = String::from_utf8_lossy(&answer.stderr).into_owned();
         ensure!(answer.status.success(), "could not apply definitions: {said}");
-        self.served(path).await
+        self.served().await
     }
 
-    /// A definition is served a moment after it is there.
-    async fn served(&self, path: &str) -> anyhow::Result<()> {
+    /// Waits until every definition is served, and told of in the discovery that clients read. That is
+    /// a moment after it is there.
+    async fn served(&self) -> anyhow::Result<()> {
         let begun = self.clock.moment();
-        while !self.clients[0].send(Request::get(path)).await?.status.is_success() {
-            ensure!(self.clock.moment() - begun < PATIENCE, "{path} is not served");
-            self.clock.sleep(Duration::from_millis(50)).await;
+        loop {
+            let definitions = self.read(Request::get(DEFINITIONS)).await?;
+            let told = Request::get("/apis").header(ACCEPT, HeaderValue::from_static(AGGREGATED));
+            let missing = missing(&definitions, &self.read(told).await?);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            ensure!(self.clock.moment() - begun < PATIENCE, "not served: {}", missing.join(", "));
+            self.clock.sleep(Duration::from_millis(100)).await;
         }
-        Ok(())
+    }
+
+    async fn read(&self, request: Request) -> anyhow::Result<Value> {
+        let path = request.path_and_query.clone();
+        let answer = self.clients[0].send(request).await?;
+        ensure!(answer.status.is_success(), "{path}: {}: {}", answer.status, answer.text());
+        Ok(answer.json()?)
     }
 
     /// Starts our operator with the queue alone.
@@ -219,9 +230,45 @@ impl Stage {
     }
 }
 
+/// Which versions of which definitions the discovery does not have yet.
+fn missing(definitions: &Value, discovery: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut told = HashSet::new();
+    for group in list(&discovery["items"]) {
+        for version in list(&group["versions"]) {
+            for resource in list(&version["resources"]) {
+                let [group, version, resource] =
+                    [&group["metadata"]["name"], &version["version"], &resource["resource"]];
+                told.insert(format!("{group} {version} {resource}"));
+            }
+        }
+    }
+    let wanted = list(&definitions["items"]).into_iter().flat_map(|it| {
+        let spec = &it["spec"];
+        let served = list(&spec["versions"]).into_iter().filter(|it| it["served"] == true);
+        let (group, plural) = (spec["group"].clone(), spec["names"]["plural"].clone());
+        let name = |it: Value| format!("{group} {} {plural}", it["name"]);
+        served.map(name).collect::<Vec<_>>()
+    });
+    wanted.filter(|it| !told.contains(it)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn definitions_are_missing_until_the_discovery_has_each_version() {
+        let definitions = json!({"items": [{"spec": {
+            "group": "g", "names": {"plural": "things"},
+            "versions": [{"name": "v1", "served": true}, {"name": "v2", "served": true},
+                         {"name": "v0", "served": false}]}}]});
+        let discovery = json!({"items": [{"metadata": {"name": "g"}, "versions": [
+            {"version": "v1", "resources": [{"resource": "things"}]}]}]});
+        assert_eq!(missing(&definitions, &discovery), [r#""g" "v2" "things""#]);
+        assert_eq!(missing(&json!({"items": []}), &discovery), [""; 0]);
+    }
 
     #[test]
     fn limits_are_read_as_they_are_written() {
