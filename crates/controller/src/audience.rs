@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gantry_reconcile::world::AnyShelf;
-use gantry_reconcile::{Change, Controller, Resource, World};
+use gantry_reconcile::{Change, Controller, Kind, Outcome, Place, World, Write};
 use tokio::sync::watch;
 
 use crate::meters::Meters;
@@ -17,7 +17,7 @@ use crate::wake_queue::Queue;
 pub struct Audience {
     world: Arc<World>,
     listeners: Vec<Listener>,
-    kinds: BTreeMap<Resource, Kind>,
+    circles: RwLock<BTreeMap<Place, Arc<Circle>>>,
     meters: Meters,
     /// Whether changes are told. Before all shelves are filled nobody is: who looks at one kind to
     /// know whom another concerns would overlook somebody.
@@ -32,12 +32,20 @@ struct Listener {
     queue: Arc<Queue>,
 }
 
-/// Who listens to one kind.
-#[derive(Default)]
-struct Kind {
+/// Who listens to what happens on one shelf.
+struct Circle {
+    shelf: Arc<dyn AnyShelf>,
     /// Held while a change is made and told, so that all hear of changes in the order they were made.
     order: Mutex<()>,
     listeners: Vec<usize>,
+    /// Whether it was added while the others were in use. Nobody waits for it then.
+    is_late: bool,
+}
+
+impl Circle {
+    fn new(shelf: Arc<dyn AnyShelf>, listeners: Vec<usize>, is_late: bool) -> Self {
+        Self { shelf, order: Mutex::default(), listeners, is_late }
+    }
 }
 
 impl Audience {
@@ -47,19 +55,38 @@ impl Audience {
         members: impl IntoIterator<Item = (Arc<dyn Controller>, Arc<Queue>)>,
         meters: Meters,
     ) -> Self {
-        let mut kinds: BTreeMap<Resource, Kind> = BTreeMap::new();
+        let mut all: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         let mut listeners = Vec::new();
         for (controller, queue) in members {
             for kind in controller.kinds() {
-                let kind = kinds.entry(kind.resource().clone()).or_default();
-                if kind.listeners.last() != Some(&listeners.len()) {
-                    kind.listeners.push(listeners.len());
+                let circle = all.entry(kind.place().clone()).or_default();
+                if circle.last() != Some(&listeners.len()) {
+                    circle.push(listeners.len());
                 }
             }
             listeners.push(Listener { controller, queue });
         }
+        let circle = |(place, listeners)| {
+            let shelf = world.at(&place)?;
+            Some((place, Arc::new(Circle::new(shelf, listeners, false))))
+        };
+        let circles = RwLock::new(all.into_iter().filter_map(circle).collect());
         let fills = watch::channel(()).0;
-        Self { world, listeners, kinds, meters, open: AtomicBool::new(false), fills }
+        Self { world, listeners, circles, meters, open: AtomicBool::new(false), fills }
+    }
+
+    /// Adds a shelf that one controller listens to from now on. Returns whether there was none.
+    pub(crate) fn add(&self, controller: &str, kind: &Kind) -> bool {
+        let listeners = self.listeners.iter().enumerate();
+        let listeners = listeners.filter(|(_, it)| it.controller.name() == controller);
+        let listeners = listeners.map(|(at, _)| at).collect();
+        let (shelf, is_new) = self.world.add(kind);
+        if is_new {
+            let circle = Arc::new(Circle::new(shelf, listeners, true));
+            let mut circles = self.circles.write().unwrap_or_else(PoisonError::into_inner);
+            circles.insert(kind.place().clone(), circle);
+        }
+        is_new
     }
 
     /// What they look at.
@@ -68,36 +95,57 @@ impl Audience {
         &self.world
     }
 
-    /// Makes changes to the shelf of a kind and tells them, before anybody else changes it. Nothing
-    /// happens when nobody looks at the kind.
+    /// Makes changes to a shelf and tells them, before anybody else changes it. Nothing happens when
+    /// nobody looks at it.
     pub fn make<R>(
         &self,
-        resource: &Resource,
+        place: &Place,
         act: impl FnOnce(&dyn AnyShelf) -> (Vec<Change>, R),
     ) -> Option<R> {
-        let (kind, shelf) = (self.kinds.get(resource)?, self.world.find(resource)?);
+        let circle = self.circle(place)?;
         // A poisoned lock is still good: it guards an order, not data.
-        let _order = kind.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let (changes, result) = act(shelf.as_ref());
+        let _order = circle.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let (changes, result) = act(circle.shelf.as_ref());
         if self.open.load(Ordering::Acquire) {
-            changes.iter().for_each(|change| self.tell_all(kind, change));
+            changes.iter().for_each(|change| self.tell_all(&circle, change));
         }
         Some(result)
+    }
+
+    /// Lets a controller that wrote something know at once what became of it: puts it on the shelves of
+    /// that kind that it looks at itself. Others may look at a part of the kind that the object is not
+    /// of, and are told by their watches.
+    pub(crate) fn learn(&self, controller: &str, write: &Write, outcome: &Outcome) {
+        for shelf in self.world.views(write.resource()) {
+            let place = shelf.place();
+            let looks = |at: &usize| self.listeners[*at].controller.name() == controller;
+            if self.circle(&place).is_some_and(|it| it.listeners.iter().any(looks)) {
+                self.make(&place, |shelf| (shelf.learn(write, outcome).into_iter().collect(), ()));
+            }
+        }
     }
 
     /// Tells everybody of everything there is, and from then on of every change.
     pub(crate) fn open(&self) {
         // Before the first is told, so that a change in between is told twice and not never.
         self.open.store(true, Ordering::Release);
-        for (resource, kind) in &self.kinds {
-            let Some(shelf) = self.world.find(resource) else { continue };
-            for key in shelf.keys() {
-                let _order = kind.order.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(change) = shelf.as_change(&key) {
-                    self.tell_all(kind, &change);
+        for circle in &self.all() {
+            for key in circle.shelf.keys() {
+                let _order = circle.order.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(change) = circle.shelf.as_change(&key) {
+                    self.tell_all(circle, &change);
                 }
             }
         }
+    }
+
+    // No code of others runs under the lock, so a poisoned one is still good.
+    fn all(&self) -> Vec<Arc<Circle>> {
+        self.circles.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    fn circle(&self, place: &Place) -> Option<Arc<Circle>> {
+        self.circles.read().unwrap_or_else(PoisonError::into_inner).get(place).cloned()
     }
 
     /// A shelf was filled.
@@ -105,17 +153,32 @@ impl Audience {
         self.fills.send_replace(());
     }
 
-    /// Returns when every shelf has once held everything there was.
+    /// The shelves there were from the beginning that have never held everything there was.
+    pub(crate) fn unfilled(&self) -> Vec<Arc<dyn AnyShelf>> {
+        let all = self.all().into_iter().filter(|it| !it.is_late && !it.shelf.is_filled());
+        all.map(|it| Arc::clone(&it.shelf)).collect()
+    }
+
+    /// Returns when every shelf there was from the beginning has once held everything there was.
     pub(crate) async fn filled(&self) {
+        self.until(|| self.unfilled().is_empty()).await;
+    }
+
+    /// Returns when one shelf has once held everything there was.
+    pub(crate) async fn filled_at(&self, place: &Place) {
+        self.until(|| self.circle(place).is_none_or(|it| it.shelf.is_filled())).await;
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
         let mut fills = self.fills.subscribe();
-        while !self.world.shelves().all(|shelf| shelf.is_filled()) {
+        while !is_so() {
             // The sender lives as long as this.
             let _ = fills.changed().await;
         }
     }
 
-    fn tell_all(&self, kind: &Kind, change: &Change) {
-        for listener in &kind.listeners {
+    fn tell_all(&self, circle: &Circle, change: &Change) {
+        for listener in &circle.listeners {
             self.tell(&self.listeners[*listener], change);
         }
     }

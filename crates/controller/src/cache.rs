@@ -11,7 +11,7 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Backoff, TaskError};
 use gantry_reconcile::world::Unreadable;
-use gantry_reconcile::{Key, Resource, Revision};
+use gantry_reconcile::{Key, Place, Revision};
 use http::StatusCode;
 use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
@@ -35,6 +35,16 @@ pub struct Filter {
     pub fields: String,
     /// One namespace; empty for all.
     pub namespace: String,
+}
+
+impl Filter {
+    /// Says in few words which objects are wanted; nothing for all of them.
+    pub(crate) fn words(&self) -> String {
+        let Self { labels, fields, namespace } = self;
+        let words = [labels, fields, namespace].into_iter().filter(|it| !it.is_empty());
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        words.join(" ")
+    }
 }
 
 /// How long things may take.
@@ -62,7 +72,9 @@ impl Default for Timing {
 /// Keeps one shelf as the server shows it.
 pub(crate) struct Reflector {
     pub(crate) client: Client,
-    pub(crate) resource: Resource,
+    pub(crate) place: Place,
+    /// What logs and metrics call it.
+    pub(crate) name: String,
     pub(crate) filter: Filter,
     pub(crate) audience: Arc<Audience>,
     pub(crate) limiter: Arc<Limiter>,
@@ -177,7 +189,7 @@ impl Reflector {
         mut jitter: fastrand::Rng,
         stop: CancellationToken,
     ) -> Result<(), TaskError> {
-        let objects = self.meters.objects(&self.resource.to_string());
+        let objects = self.meters.objects(&self.name);
         let unreadable = BTreeSet::new();
         let mut progress = Progress { from: None, whole: false, unreadable, objects };
         let mut failures = 0_u32;
@@ -228,9 +240,8 @@ impl Reflector {
     }
 
     fn report(&self, broken: &Broken, wait: Duration) {
-        let kind = self.resource.to_string();
-        let error = chain(broken);
-        self.meters.broke(&kind);
+        let (kind, error) = (&self.name, chain(broken));
+        self.meters.broke(kind);
         if broken.is_usual() {
             tracing::debug!(kind, error, wait = ?wait, "watch ended");
         } else {
@@ -241,8 +252,8 @@ impl Reflector {
 
     /// An object that does not fit its view is left out, and said so once.
     fn leave_out(&self, progress: &mut Progress, unreadable: &Unreadable) {
-        let kind = self.resource.to_string();
-        self.meters.unreadable(&kind);
+        let kind = &self.name;
+        self.meters.unreadable(kind);
         let known = &mut progress.unreadable;
         if known.len() < REPORTED && known.insert(unreadable.key.clone()) {
             let (object, error) = (unreadable.key.to_string(), chain(unreadable));
@@ -253,7 +264,7 @@ impl Reflector {
     /// The path of the kind with these parameters and the filter.
     fn path(&self, parameters: &str) -> String {
         let Filter { labels, fields, namespace } = &self.filter;
-        let mut path = format!("{}?{parameters}", self.resource.collection(namespace));
+        let mut path = format!("{}?{parameters}", self.place.resource().collection(namespace));
         for (name, selector) in [("labelSelector", labels), ("fieldSelector", fields)] {
             if !selector.is_empty() {
                 path += &format!("&{name}={}", encode(selector));

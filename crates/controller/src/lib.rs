@@ -35,4 +35,4 @@ pub use cache::Filter;
 pub use lease::Permit;
 pub use ledger::Ledger;
 pub use meters::Meters;
-pub use run::{Actor, Handle, Options, Seat, Shell, ShellError};
+pub use run::{Actor, Ended, Handle, Options, Seat, Shell, ShellError};

@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Lost, OnLoss, Tasks};
-use gantry_reconcile::{Controller, Resource, Revision, World};
+use gantry_reconcile::{Controller, Place, Resource, Revision, World};
 use kube::Client;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::audience::Audience;
-use crate::cache::{Filter, Reflector, Timing, Trouble};
+use crate::cache::{Filter, Reflector, Timing};
 use crate::events;
 use crate::lease::{self, Permit};
 use crate::ledger::Ledger;
@@ -26,8 +27,9 @@ use crate::writer::Writer;
 mod handle;
 mod pass;
 
-pub use handle::Handle;
+pub use handle::{Ended, Handle};
 
+use handle::Newcomer;
 use pass::Desk;
 
 /// In whose name a controller acts.
@@ -84,8 +86,9 @@ impl fmt::Debug for Seat {
 /// How the shell runs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which objects of a kind are cached; kinds that are not named are cached whole.
-    pub filters: BTreeMap<Resource, Filter>,
+    /// Which objects of a kind are cached for those who see it through one view; what is not named is
+    /// cached whole.
+    pub filters: BTreeMap<Place, Filter>,
     /// Kinds that no server has: their shelves are filled by the caller, through [`Handle::make`].
     pub facts: BTreeSet<Resource>,
     /// How long lists and watches may take.
@@ -123,12 +126,6 @@ impl Default for Options {
 /// Why the shell ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ShellError {
-    /// Two controllers look at one kind through different views, and there is one cache per kind.
-    #[error("cannot cache {resource} through two views")]
-    TwoViews {
-        /// The kind.
-        resource: Box<Resource>,
-    },
     /// Two controllers have the same name.
     #[error("cannot run two controllers named {name}")]
     TwoNames {
@@ -151,14 +148,14 @@ pub enum ShellError {
 
 /// Controllers, ready to run.
 pub struct Shell {
-    reader: Client,
     clock: Clock,
     jitter: fastrand::Rng,
     options: Options,
     meters: Meters,
-    resources: BTreeSet<Resource>,
+    places: Vec<Place>,
+    lookout: Lookout,
+    newcomers: mpsc::Receiver<Newcomer>,
     desks: Vec<Arc<Desk>>,
-    limiter: Arc<Limiter>,
     permit: Permit,
     grant: Option<lease::Grant>,
     scribe: events::Scribe,
@@ -169,8 +166,7 @@ impl Shell {
     /// Puts controllers together. Their caches are filled through `reader`.
     ///
     /// # Errors
-    /// [`ShellError::TwoViews`], [`ShellError::TwoNames`] and [`ShellError::Timing`]: mistakes in the
-    /// wiring and in the settings.
+    /// [`ShellError::TwoNames`] and [`ShellError::Timing`]: mistakes in the wiring and in the settings.
     pub fn new(
         clock: Clock,
         mut jitter: fastrand::Rng,
@@ -224,20 +220,29 @@ impl Shell {
             })
         };
         let desks: Vec<_> = seats.into_iter().zip(&queues).map(desk).collect();
-        let all = audience.world().shelves().map(|shelf| shelf.resource());
-        let resources: BTreeSet<_> = all.filter(|it| !options.facts.contains(it)).collect();
-        let troubles = resources.iter().map(|it| (it.clone(), Trouble::default())).collect();
+        let places = audience.world().shelves().map(|shelf| shelf.place());
+        let places = places.filter(|it| !options.facts.contains(it.resource())).collect();
+        let (sender, newcomers) = mpsc::channel(NEWCOMERS);
         let handle =
-            Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, troubles);
-        Ok(Self {
+            Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, sender);
+        let lookout = Lookout {
             reader,
+            limiter,
+            clock: clock.clone(),
+            timing: options.timing,
+            meters: meters.clone(),
+            handle: handle.clone(),
+            jitter: jitter.fork(),
+        };
+        Ok(Self {
             clock,
             jitter,
             options,
             meters,
-            resources,
+            places,
+            lookout,
+            newcomers,
             desks,
-            limiter,
             permit,
             grant,
             scribe,
@@ -264,7 +269,10 @@ impl Shell {
         let mut caches = tasks.child();
         let mut workers = tasks.child();
         let (mut keeper, mut scribe) = (tasks.child(), tasks.child());
-        self.start_caches(&mut caches);
+        for place in &self.places {
+            let filter = self.options.filters.get(place).cloned().unwrap_or_default();
+            self.lookout.keep(place, filter, &mut caches);
+        }
         let (leave, left) = oneshot::channel();
         if let (Some(settings), Some(grant)) = (self.options.lease.take(), self.grant.take()) {
             let keeper_of = lease::Keeper::new(
@@ -284,17 +292,24 @@ impl Shell {
         let (pen, hushed) = (self.scribe, hush.clone());
         scribe.spawn("events", OnLoss::EndOwner, move |_| pen.run(hushed));
         let outcome = {
-            let work = start(&self.handle, &self.permit, &self.desks, &mut workers);
-            tokio::select! {
-                biased;
-                // Each may be dropped: joining forgets nothing, and what was started is joined below.
-                lost = ended(&mut caches) => lost,
-                lost = ended(&mut keeper) => lost,
-                lost = ended(&mut scribe) => lost,
-                lost = work => lost,
-                () = stop.cancelled() => Ok(()),
+            let mut work = pin!(start(&self.handle, &self.permit, &self.desks, &mut workers));
+            loop {
+                let newcomer = tokio::select! {
+                    biased;
+                    // Each may be dropped: joining and receiving forget nothing, and what was started
+                    // is joined below.
+                    lost = ended(&mut caches) => break lost,
+                    lost = ended(&mut keeper) => break lost,
+                    lost = ended(&mut scribe) => break lost,
+                    lost = &mut work => break lost,
+                    () = stop.cancelled() => break Ok(()),
+                    Some(newcomer) = self.newcomers.recv() => newcomer,
+                };
+                self.lookout.keep(&newcomer.place, newcomer.filter, &mut caches);
             }
         };
+        // Whoever waits for a kind to be seen waits in vain from here on.
+        self.newcomers.close();
         for tasks in [&caches, &workers, &keeper, &scribe] {
             tasks.token().cancel();
         }
@@ -316,27 +331,50 @@ impl Shell {
         let _ = ended(&mut caches).await;
         outcome.and(finished).and(released)
     }
+}
 
-    fn start_caches(&mut self, caches: &mut Tasks) {
-        for resource in &self.resources {
-            let reflector = Reflector {
-                client: self.reader.clone(),
-                resource: resource.clone(),
-                filter: self.options.filters.get(resource).cloned().unwrap_or_default(),
-                audience: Arc::clone(self.handle.audience()),
-                limiter: Arc::clone(&self.limiter),
-                clock: self.clock.clone(),
-                timing: self.options.timing,
-                meters: self.meters.clone(),
-                backoff: retry::between(retry::CONNECTION),
-                trouble: self.handle.trouble(resource),
-            };
-            let jitter = self.jitter.fork();
-            let name = format!("cache {resource}");
-            caches.spawn(name, OnLoss::EndOwner, move |stop| reflector.run(jitter, stop));
-        }
+/// Keeps shelves as the server shows them.
+struct Lookout {
+    reader: Client,
+    limiter: Arc<Limiter>,
+    clock: Clock,
+    timing: Timing,
+    meters: Meters,
+    handle: Handle,
+    jitter: fastrand::Rng,
+}
+
+impl Lookout {
+    /// Starts to keep one.
+    fn keep(&mut self, place: &Place, filter: Filter, caches: &mut Tasks) {
+        let resource = place.resource();
+        // Who sees a part of a kind beside others is told apart from them by what it sees.
+        let name = match (self.handle.world().views(resource).len(), filter.words()) {
+            (..=1, _) => resource.to_string(),
+            (_, words) if words.is_empty() => resource.to_string(),
+            (_, words) => format!("{resource} ({words})"),
+        };
+        let reflector = Reflector {
+            client: self.reader.clone(),
+            place: place.clone(),
+            name: name.clone(),
+            filter,
+            audience: Arc::clone(self.handle.audience()),
+            limiter: Arc::clone(&self.limiter),
+            clock: self.clock.clone(),
+            timing: self.timing,
+            meters: self.meters.clone(),
+            backoff: retry::between(retry::CONNECTION),
+            trouble: self.handle.trouble(place),
+        };
+        let jitter = self.jitter.fork();
+        let task = format!("cache {name}");
+        caches.spawn(task, OnLoss::EndOwner, move |stop| reflector.run(jitter, stop));
     }
 }
+
+/// How many kinds may wait to be followed: more wait for their turn.
+const NEWCOMERS: usize = 16;
 
 /// How long the last events may take.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -373,24 +411,16 @@ async fn ended(tasks: &mut Tasks) -> Result<(), ShellError> {
     Ok(tasks.join().await?)
 }
 
-/// A shelf for each kind somebody looks at.
+/// A shelf for each view of each kind that somebody looks at.
 fn shelves(seats: &[Seat]) -> Result<World, ShellError> {
     let mut names = BTreeSet::new();
-    let kinds: Vec<_> = seats.iter().flat_map(|seat| seat.controller.kinds()).collect();
-    let world = World::new(kinds.iter().cloned());
     for seat in seats {
         let name = seat.controller.name();
         if !names.insert(name) {
             return Err(ShellError::TwoNames { name });
         }
     }
-    for kind in kinds {
-        let view =
-            |world: &World| world.find(kind.resource()).map(|shelf| shelf.as_any().type_id());
-        if view(&world) != view(&World::new([kind.clone()])) {
-            return Err(ShellError::TwoViews { resource: Box::new(kind.resource().clone()) });
-        }
-    }
+    let world = World::new(seats.iter().flat_map(|seat| seat.controller.kinds()));
     Ok(world)
 }
 

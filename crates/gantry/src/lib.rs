@@ -5,6 +5,7 @@ pub mod config;
 pub mod containers;
 pub mod devices;
 pub mod endpoint;
+pub mod jobs;
 pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;

@@ -43,7 +43,7 @@ pub struct Subsystem {
     pub enabled: fn(&Operator) -> bool,
     /// The kinds it cannot do without, by the names of their definitions.
     pub definitions: &'static [&'static str],
-    /// What does its work; nothing while it has none.
+    /// What does its work.
     pub controllers: &'static [Controller],
 }
 
@@ -53,13 +53,13 @@ pub const SUBSYSTEMS: &[Subsystem] = &[
         name: "queue",
         enabled: |settings| settings.mcad_enabled,
         definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: &[],
+        controllers: controllers::QUEUE,
     },
     Subsystem {
         name: "quota",
         enabled: |settings| settings.mcad_enabled && settings.mcad.quota_enabled,
         definitions: &["quotasubtrees.quota.codeflare.dev"],
-        controllers: &[],
+        controllers: controllers::QUOTA,
     },
     Subsystem {
         name: "scaling",

@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 
 use crate::containers::Scribe;
 use crate::devices::{self, Reader};
+use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
 use programs::Told;
 
@@ -227,6 +228,8 @@ pub struct Settings {
     pub certificates: String,
     /// Whether pods are given to nodes here.
     pub scheduler: bool,
+    /// Whether quota trees decide who of the queue runs.
+    pub quota: bool,
 }
 
 /// What runs beside the API server.
@@ -277,19 +280,23 @@ pub fn start(
     seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
+    let (groups, filter) = node_groups::seat(&Door::of_server(api));
+    seats.push(groups);
+    let queued = gantry_queue::Settings { quota: settings.quota, ..Default::default() };
+    let queue = jobs::Part::new(queued, metrics)?;
+    seats.extend(queue.seats(&server.client, |_| true));
     let options = Options {
         in_flight: 64,
         facts: [Program::RESOURCE, Configs::RESOURCE].into(),
+        filters: [filter].into(),
         ..Options::default()
     };
-    let groups = node_groups::shell(&Door::of_server(api), clock.clone(), meters.clone())?;
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
-    let inner = tasks.child();
-    tasks.spawn("node groups", OnLoss::EndOwner, |_| async move { Ok(groups.run(inner).await?) });
+    queue.spawn(tasks, &handle, server.client.clone(), Rights::All);
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {

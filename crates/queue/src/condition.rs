@@ -93,6 +93,7 @@ pub(crate) mod kind {
     pub(crate) const BACKOFF: &str = "Backoff";
     pub(crate) const DISPATCHED: &str = "Dispatched";
     pub(crate) const PREEMPT_CANDIDATE: &str = "PreemptCandidate";
+    pub(crate) const PREEMPTED: &str = "Preempted";
 }
 
 /// Reasons that decisions are made by.
@@ -115,7 +116,7 @@ impl Entry {
             Self::Dispatched => kind::DISPATCHED,
             Self::Running => "Running",
             Self::PreemptCandidate(_) => kind::PREEMPT_CANDIDATE,
-            Self::Preempted(_) => "Preempted",
+            Self::Preempted(_) => kind::PREEMPTED,
             Self::RunningHoldCompletion => "RunningHoldCompletion",
             Self::Completed => "Completed",
             Self::Failed(_) => "Failed",

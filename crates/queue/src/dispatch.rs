@@ -5,8 +5,8 @@ use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{Key, Resource, Scope, View as _, Write};
 use serde_json::{Map, Value, json};
 
-use crate::app_wrapper::{AppWrapper, Item};
-use crate::catalog::Catalog;
+use crate::app_wrapper::{AppWrapper, Item, TypeName};
+use crate::catalog::{self, Catalog, Entry};
 use crate::pod_sets;
 
 /// The label that says which AppWrapper an object and its pods belong to.
@@ -58,6 +58,24 @@ pub enum Fault {
         kind: String,
         /// Group and version.
         version: String,
+    },
+    /// Whether the server has the kind was not found out yet.
+    #[error("whether there is a kind \"{kind}\" in version \"{version}\" is being found out")]
+    Unsettled {
+        /// The kind.
+        kind: String,
+        /// Group and version.
+        version: String,
+    },
+    /// We may not do what it takes.
+    #[error(
+        "the operator may not {verbs} {resource}: a ClusterRole with the label gantry.dev/aggregate-to-wrapped-kinds adds to its rights"
+    )]
+    Barred {
+        /// The kind.
+        resource: String,
+        /// What we may not do.
+        verbs: String,
     },
     /// It would be in another namespace.
     #[error(
@@ -114,8 +132,13 @@ pub fn make(
     if name.is_empty() {
         return Err(Fault::NoName { item: at });
     }
-    let Some(resource) = catalog.find(&version, &kind).cloned() else {
-        return Err(Fault::UnknownKind { kind, version });
+    let resource = match catalog.look(&TypeName::of_object(&body), catalog::since(wrapper)) {
+        Some(Entry::Usable(resource)) => resource,
+        Some(Entry::Barred { resource, verbs }) => {
+            return Err(Fault::Barred { resource: resource.to_string(), verbs: verbs.join(", ") });
+        }
+        Some(Entry::Absent) => return Err(Fault::UnknownKind { kind, version }),
+        None => return Err(Fault::Unsettled { kind, version }),
     };
     if resource == AppWrapper::RESOURCE {
         return Err(Fault::Nested { name });

@@ -13,15 +13,10 @@
 //! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
 //! mean.
 
-pub mod amounts;
-pub mod app_wrapper;
 pub mod catalog;
 pub mod condition;
 pub mod settings;
 pub mod wrapped;
-
-pub mod demand;
-mod pod_sets;
 
 pub mod quota;
 pub mod quota_status;
@@ -35,6 +30,7 @@ pub mod decide;
 pub mod fair;
 pub mod hold;
 pub mod listing;
+pub mod news;
 pub mod order;
 
 pub mod completion;
@@ -51,5 +47,6 @@ mod scenarios;
 
 pub use catalog::Catalog;
 pub use decide::Dispatch;
+pub use gantry_pods::{amounts, app_wrapper, demand, pod_sets};
 pub use progress::Progress;
 pub use settings::{Inference, Live, Settings};

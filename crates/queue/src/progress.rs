@@ -106,8 +106,14 @@ impl Controller for Progress {
                 return label(&wrapper, &labels);
             }
         }
+        let items = self.items(world, &wrapper);
+        let mut faults = items.iter().filter_map(|it| it.made.as_ref().err());
+        let open = faults.find(|it| matches!(it, Fault::Unsettled { .. }));
+        if let Some(open) = open.filter(|_| wrapper.status.can_run) {
+            return ask(&wrapper, open, now);
+        }
         let seen = Seen {
-            items: self.items(world, &wrapper),
+            items,
             objects: self.objects(world, &wrapper),
             pods: world.shelf::<Pod>().tagged(&pods_of(key)),
             refused: world.refused(Self::NAME, key),
@@ -151,7 +157,7 @@ impl Progress {
         let pods = world.shelf::<Pod>().owned_by(uid);
         let mut objects: Vec<(Resource, Meta)> =
             pods.iter().map(|it| (Pod::RESOURCE, it.metadata.clone())).collect();
-        for resource in self.catalog.watched() {
+        for resource in self.catalog.watched().iter() {
             let shelf = world.shelf_at::<Wrapped>(resource);
             for object in shelf.map(|it| it.owned_by(uid)).unwrap_or_default() {
                 objects.push((resource.clone(), object.metadata.clone()));
@@ -159,6 +165,21 @@ impl Progress {
         }
         objects
     }
+}
+
+/// Waits until somebody has asked the server for the kind of an item. What became of items that cannot
+/// be seen is not known, and nothing is decided by that.
+fn ask(wrapper: &AppWrapper, open: &Fault, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let held = Held {
+        about: wrapper.about(),
+        reason: "KindUnsettled".into(),
+        message: open.to_string(),
+        until: None,
+    };
+    plan.hold(held, now);
+    plan.look_within(AGAIN);
+    plan
 }
 
 /// Names a node for an AppWrapper in every quota tree where it names none itself.
@@ -351,7 +372,7 @@ fn short(wrapper: &AppWrapper, tally: &Tally) -> Option<Recall> {
 
 /// Since when an AppWrapper is being taken back.
 fn since_leaving(wrapper: &AppWrapper) -> Option<Timestamp> {
-    let kinds = [kind::PREEMPT_CANDIDATE, "Preempted", "Failed"];
+    let kinds = [kind::PREEMPT_CANDIDATE, kind::PREEMPTED, "Failed"];
     kinds.iter().filter_map(|it| condition::newest_since(&wrapper.status, it)).max()
 }
 

@@ -3,6 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use gantry_pods::demand::Inference;
+
 /// The settings of the queue: the keys below `mcad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "these are the keys of a file, one by one")]
@@ -54,17 +56,6 @@ impl Settings {
     pub fn preempts(&self) -> bool {
         self.preemption && !self.dynamic_priority
     }
-}
-
-/// How demand is found that is not declared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Inference {
-    /// As MCAD does: containers at the two usual places, times `spec.replicas`.
-    #[default]
-    Compat,
-    /// As the scheduler will count the pods of every kind that is known to have some; all resources
-    /// count.
-    Full,
 }
 
 /// Settings that may change while the queue runs. Clones see the same.

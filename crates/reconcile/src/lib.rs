@@ -31,5 +31,5 @@ pub use held::Held;
 pub use labels::Selector;
 pub use object::{Key, Meta, Owner, Reference, Resource, Revision, Scope, Uid};
 pub use plan::{Note, Plan, Step};
-pub use world::{Change, Kind, Shelf, View, World};
+pub use world::{Change, Kind, Place, Shelf, View, World};
 pub use write::{Fence, Outcome, Part, Propagation, Refusal, Write};

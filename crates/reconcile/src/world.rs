@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -61,12 +61,48 @@ impl Tag {
     }
 }
 
+/// Which shelf: a kind, and the view its objects are seen through.
+///
+/// Most kinds are seen through one view. Where two who look at a kind decide by different things, or by
+/// different objects of it, each has a shelf of its own.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    resource: Resource,
+    view: TypeId,
+}
+
+impl Place {
+    /// The shelf of the kind that `V` is a view of.
+    #[must_use]
+    pub fn of<V: View>() -> Self {
+        Self::at::<V>(V::RESOURCE)
+    }
+
+    /// The shelf of a kind that is seen through `V`.
+    #[must_use]
+    pub fn at<V: View>(resource: Resource) -> Self {
+        Self { resource, view: TypeId::of::<V>() }
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn resource(&self) -> &Resource {
+        &self.resource
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Place({})", self.resource)
+    }
+}
+
 /// A kind by the type of its view, for those who keep shelves of many kinds.
 #[derive(Clone)]
 pub struct Kind {
-    /// The type of the view, where there is one kind for it.
-    id: Option<TypeId>,
-    resource: Resource,
+    place: Place,
+    /// Whether the view is one of this kind alone.
+    is_own: bool,
     make: fn(Resource) -> Arc<dyn AnyShelf>,
 }
 
@@ -74,34 +110,44 @@ impl Kind {
     /// The kind that `V` is a view of.
     #[must_use]
     pub fn of<V: View>() -> Self {
-        Self { id: Some(TypeId::of::<V>()), ..Self::at::<V>(V::RESOURCE) }
+        Self { is_own: true, ..Self::at::<V>(V::RESOURCE) }
     }
 
     /// A kind of which only at run time is known what it is, seen through `V`: many kinds may be seen
     /// through one view. Its shelf is found by [`World::shelf_at`].
     #[must_use]
     pub fn at<V: View>(resource: Resource) -> Self {
-        Self { id: None, resource, make: |resource| Arc::new(Shelf::<V>::at(resource)) }
+        let make = |resource| -> Arc<dyn AnyShelf> { Arc::new(Shelf::<V>::at(resource)) };
+        Self { place: Place::at::<V>(resource), is_own: false, make }
     }
 
     /// The kind as the API addresses it.
     #[must_use]
     pub fn resource(&self) -> &Resource {
-        &self.resource
+        &self.place.resource
+    }
+
+    /// Which shelf it is on.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 }
 
 impl fmt::Debug for Kind {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Kind({})", self.resource)
+        write!(to, "Kind({})", self.resource())
     }
 }
 
-/// Everything that was seen: a shelf for each kind.
+/// The shelves of each kind, one for each view.
+type Shelves = BTreeMap<Resource, Vec<Arc<dyn AnyShelf>>>;
+
+/// Everything that was seen: a shelf for each view of each kind. Clones see the same.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     by_view: HashMap<TypeId, Arc<dyn AnyShelf>>,
-    by_resource: BTreeMap<Resource, Arc<dyn AnyShelf>>,
+    by_resource: Arc<RwLock<Shelves>>,
     refusals: Arc<Refusals>,
     kept: Arc<Kept>,
 }
@@ -111,13 +157,28 @@ impl World {
     #[must_use]
     pub fn new(kinds: impl IntoIterator<Item = Kind>) -> Self {
         let mut world = Self::default();
-        for Kind { id, resource, make } in kinds {
-            let shelf = world.by_resource.entry(resource.clone()).or_insert_with(|| make(resource));
-            if let Some(id) = id {
-                world.by_view.insert(id, Arc::clone(shelf));
+        for kind in kinds {
+            let (shelf, _) = world.add(&kind);
+            if kind.is_own {
+                world.by_view.insert(kind.place.view, shelf);
             }
         }
         world
+    }
+
+    /// Adds a shelf for a kind that turned out to be of interest later, unless there is one. Returns it,
+    /// and whether it is new. It is found by [`shelf_at`](World::shelf_at).
+    pub fn add(&self, kind: &Kind) -> (Arc<dyn AnyShelf>, bool) {
+        let Kind { place, make, .. } = kind;
+        // No code of others runs under the lock, so a poisoned one is still good.
+        let mut all = self.by_resource.write().unwrap_or_else(PoisonError::into_inner);
+        let shelves = all.entry(place.resource.clone()).or_default();
+        if let Some(known) = shelves.iter().find(|it| it.place() == *place) {
+            return (Arc::clone(known), false);
+        }
+        let new = make(place.resource.clone());
+        shelves.push(Arc::clone(&new));
+        (new, true)
     }
 
     /// The objects of one kind.
@@ -135,19 +196,42 @@ impl World {
 
     /// The objects of a kind that is seen through `V`, if there is a shelf for it.
     #[must_use]
-    pub fn shelf_at<V: View>(&self, resource: &Resource) -> Option<&Shelf<V>> {
-        self.find(resource)?.as_any().downcast_ref()
+    pub fn shelf_at<V: View>(&self, resource: &Resource) -> Option<Arc<Shelf<V>>> {
+        let all = self.read();
+        let mut shelves = all.get(resource)?.iter();
+        shelves.find_map(|it| Arc::clone(it).into_any().downcast().ok())
     }
 
-    /// The shelf of a kind by its address.
+    /// The shelf of a kind by its address, where it is seen through one view.
     #[must_use]
-    pub fn find(&self, resource: &Resource) -> Option<&Arc<dyn AnyShelf>> {
-        self.by_resource.get(resource)
+    pub fn find(&self, resource: &Resource) -> Option<Arc<dyn AnyShelf>> {
+        match self.read().get(resource)?.as_slice() {
+            [only] => Some(Arc::clone(only)),
+            _ => None,
+        }
+    }
+
+    /// One shelf.
+    #[must_use]
+    pub fn at(&self, place: &Place) -> Option<Arc<dyn AnyShelf>> {
+        let all = self.read();
+        all.get(&place.resource)?.iter().find(|it| it.place() == *place).cloned()
+    }
+
+    /// All shelves of a kind.
+    #[must_use]
+    pub fn views(&self, resource: &Resource) -> Vec<Arc<dyn AnyShelf>> {
+        self.read().get(resource).cloned().unwrap_or_default()
     }
 
     /// All shelves.
-    pub fn shelves(&self) -> impl Iterator<Item = &Arc<dyn AnyShelf>> {
-        self.by_resource.values()
+    pub fn shelves(&self) -> impl Iterator<Item = Arc<dyn AnyShelf>> + use<> {
+        let all: Vec<_> = self.read().values().flatten().cloned().collect();
+        all.into_iter()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Shelves> {
+        self.by_resource.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What somebody keeps beside the objects because it follows from them and takes long to find:
@@ -164,8 +248,9 @@ impl World {
     /// Takes note of what became of a write, so that the next plan knows it before the watch says so.
     /// What is returned must be told to the controllers, as what a watch shows is.
     #[must_use]
-    pub fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change> {
-        self.find(write.resource())?.learn(write, answer)
+    pub fn learn(&self, write: &Write, answer: &Outcome) -> Vec<Change> {
+        let shelves = self.views(write.resource());
+        shelves.iter().filter_map(|shelf| shelf.learn(write, answer)).collect()
     }
 
     /// What the server said no to when the last plan of this key was carried out, in the order of the

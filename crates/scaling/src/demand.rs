@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::view::{AppWrapper, Condition, ORDERED_INSTANCE};
+use crate::view::{AppWrapper, ORDERED_INSTANCE};
 
 /// Nodes by instance type; never empty, and no number in it is zero.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,10 +18,10 @@ impl Demand {
     pub fn of(job: &AppWrapper) -> Option<Self> {
         let label = job.metadata.labels.get(ORDERED_INSTANCE)?;
         let types = label.split('_').filter(|it| !it.is_empty());
-        let pods = job.spec.resources.items.iter().flat_map(|item| &item.pods);
+        let pods = job.items().iter().flat_map(|item| &item.replicas);
         let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
-        for (instance, pods) in types.zip(pods) {
-            let replicas = u32::try_from(pods.replicas.max(0)).unwrap_or(u32::MAX);
+        for (instance, replicas) in types.zip(pods) {
+            let replicas = u32::try_from((*replicas).max(0)).unwrap_or(u32::MAX);
             if replicas > 0 {
                 let sum = nodes.entry(instance.to_owned()).or_default();
                 *sum = sum.saturating_add(replicas);
@@ -63,14 +63,13 @@ impl fmt::Display for Demand {
 /// Whether a job is over, so that nothing is bought for it and everything is given back.
 #[must_use]
 pub fn is_over(job: &AppWrapper) -> bool {
-    let state = job.status.state.as_str();
-    job.metadata.is_going() || matches!(state, "Completed" | "Failed" | "Deleted")
+    job.metadata.is_going() || job.has_ended()
 }
 
 /// Whether a job has not been started yet.
 #[must_use]
 pub fn is_pending(job: &AppWrapper) -> bool {
-    job.status.state == "Pending"
+    job.is_pending()
 }
 
 /// What the queue says of a job for which there is no room. It says other things of one that has no
@@ -83,9 +82,10 @@ pub fn waits_for_room(job: &AppWrapper) -> bool {
     let conditions = job.status.conditions.iter().enumerate();
     let backoffs = conditions.filter(|(_, it)| it.kind == "Backoff");
     // An entry is written again in its old place, so the place alone does not tell which is newest.
-    let newest = backoffs.max_by_key(|(place, it)| (it.last_update_micro_time, *place));
-    let no_room = |it: &Condition| it.message.contains(NO_ROOM);
-    is_pending(job) && !job.metadata.is_going() && newest.is_some_and(|(_, it)| no_room(it))
+    let newest = backoffs
+        .max_by_key(|(place, it)| (it.last_update_micro_time.as_ref().map(|it| it.0), *place));
+    let said = newest.and_then(|(_, it)| it.message.as_deref());
+    is_pending(job) && !job.metadata.is_going() && said.is_some_and(|it| it.contains(NO_ROOM))
 }
 
 #[cfg(test)]

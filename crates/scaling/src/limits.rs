@@ -62,9 +62,10 @@ fn waiting(world: &World, ledger: &Ledger) -> Vec<(Arc<AppWrapper>, Demand)> {
         .collect();
     jobs.sort_by(|(one, _), (two, _)| {
         let age = |job: &AppWrapper| {
-            (job.status.first_seen.unwrap_or(Timestamp::MAX), job.metadata.key())
+            let seen = job.status.first_seen.as_ref().map_or(Timestamp::MAX, |it| it.0);
+            (seen, job.metadata.key())
         };
-        let rank = two.status.priority.total_cmp(&one.status.priority);
+        let rank = two.status.system_priority.total_cmp(&one.status.system_priority);
         rank.then_with(|| age(one).cmp(&age(two)))
     });
     jobs

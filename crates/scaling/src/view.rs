@@ -3,113 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use gantry_pods::app_wrapper::{AppWrapper, ORDERED_INSTANCE};
 pub use gantry_pods::view::Node;
 use gantry_reconcile::world::Tag;
 use gantry_reconcile::{Key, Meta, Resource, View, World};
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
-
-/// The label that names the instance types of a job.
-pub const ORDERED_INSTANCE: &str = "orderedinstance";
-
-/// A job that waits as a whole.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct AppWrapper {
-    /// Metadata.
-    pub metadata: Meta,
-    /// What is wrapped.
-    pub spec: AppWrapperSpec,
-    /// Where the job stands.
-    pub status: AppWrapperStatus,
-}
-
-/// What is wrapped.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct AppWrapperSpec {
-    /// The wrapped objects.
-    pub resources: Resources,
-}
-
-/// The wrapped objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Resources {
-    /// One entry per wrapped object.
-    #[serde(rename = "GenericItems")]
-    pub items: Vec<Item>,
-}
-
-/// A wrapped object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Item {
-    /// The pods it will start.
-    #[serde(rename = "custompodresources")]
-    pub pods: Vec<Pods>,
-}
-
-/// A number of equal pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Pods {
-    /// How many.
-    pub replicas: i64,
-}
-
-/// Where a job stands.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct AppWrapperStatus {
-    /// Its state.
-    pub state: String,
-    /// The priority that orders the queue.
-    #[serde(rename = "systempriority")]
-    pub priority: f64,
-    /// When the queue first saw it.
-    #[serde(rename = "controllerfirsttimestamp")]
-    pub first_seen: Option<Timestamp>,
-    /// What happened.
-    pub conditions: Vec<Condition>,
-}
-
-/// Something that happened to a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Condition {
-    /// What.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Why, for people.
-    pub message: String,
-    /// When it was last written.
-    pub last_update_micro_time: Option<Timestamp>,
-}
-
-impl View for AppWrapper {
-    const RESOURCE: Resource =
-        Resource::namespaced("workload.codeflare.dev", "v1beta1", "appwrappers", "AppWrapper");
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-
-    /// Most jobs do not ask for nodes: those that do are found without a search.
-    fn tags(&self) -> Vec<Tag> {
-        let labelled = self.metadata.labels.contains_key(ORDERED_INSTANCE);
-        labelled.then(Self::labelled).into_iter().collect()
-    }
-}
-
-impl AppWrapper {
-    /// What jobs with the label are filed under.
-    #[must_use]
-    pub fn labelled() -> Tag {
-        Tag { index: "label", value: ORDERED_INSTANCE.to_owned() }
-    }
-}
 
 /// A number of equal machines. What is wanted is kept as it is, because copies are made of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

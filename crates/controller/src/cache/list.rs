@@ -39,7 +39,7 @@ impl Reflector {
         let pages = pages.map_err(Broken::Garbled)?;
         let items = pages.iter().flat_map(|page| page.items.iter().flatten());
         let items: Vec<&str> = items.map(|item| item.get()).collect();
-        let replaced = self.audience.make(&self.resource, |shelf| shelf.replace(&items, revision));
+        let replaced = self.audience.make(&self.place, |shelf| shelf.replace(&items, revision));
         let unreadable = replaced.unwrap_or_default();
         progress.unreadable.retain(|key| unreadable.iter().any(|it| it.key == *key));
         for object in &unreadable {
@@ -49,8 +49,8 @@ impl Reflector {
         progress.whole = false;
         progress.from = Some(revision);
         progress.objects.set(i64::try_from(items.len() - unreadable.len()).unwrap_or(i64::MAX));
-        let kind = self.resource.to_string();
-        self.meters.listed(&kind);
+        let kind = &self.name;
+        self.meters.listed(kind);
         tracing::debug!(kind, objects = items.len(), revision = revision.0, "listed");
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use gantry_process::clock::Hand;
 use gantry_process::metrics::{Build, Metrics};
-use gantry_reconcile::{Controller, Kind, Meta, Plan, View, World};
+use gantry_reconcile::{Controller, Kind, Meta, Plan, Resource, View, World};
 use http::Response;
 use hyper::body::Frame;
 use jiff::Timestamp;
@@ -117,7 +117,8 @@ impl Stage {
         let trouble = Trouble::default();
         let reflector = Reflector {
             client,
-            resource: Thing::RESOURCE,
+            place: Place::of::<Thing>(),
+            name: Thing::RESOURCE.to_string(),
             filter: Filter::default(),
             audience: Arc::clone(&audience),
             limiter: Arc::new(Limiter::new(clock.clone(), None)),

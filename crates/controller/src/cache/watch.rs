@@ -117,7 +117,7 @@ impl Reflector {
         if let What::Error = event.what {
             return Err(error(progress, object));
         }
-        let taken = self.audience.make(&self.resource, |shelf| {
+        let taken = self.audience.make(&self.place, |shelf| {
             let seen = match event.what {
                 What::Added | What::Modified => shelf.saw(object),
                 What::Deleted => shelf.saw_end(object),

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use gantry_reconcile::world::AnyShelf;
-use gantry_reconcile::{Change, Key, Resource, World};
+use gantry_reconcile::{Change, Key, Kind, Place, Resource, World};
+use tokio::sync::mpsc;
 
 use super::Desk;
 use crate::audience::Audience;
-use crate::cache::Trouble;
+use crate::cache::{Filter, Trouble};
 use crate::lease::Permit;
 use crate::ledger::Ledger;
 use crate::rate::{Limiter, Rate};
@@ -25,8 +26,21 @@ struct Parts {
     permit: Permit,
     limiter: Arc<Limiter>,
     queues: BTreeMap<&'static str, Arc<Queue>>,
-    troubles: BTreeMap<Resource, Trouble>,
+    troubles: RwLock<BTreeMap<Place, Trouble>>,
+    newcomers: mpsc::Sender<Newcomer>,
 }
+
+/// A kind that is followed from now on.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) place: Place,
+    pub(super) filter: Filter,
+}
+
+/// The shell does not run any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the controllers have ended")]
+pub struct Ended;
 
 /// A kind whose cache was never filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +58,12 @@ impl Handle {
         permit: Permit,
         limiter: Arc<Limiter>,
         desks: &[Arc<Desk>],
-        troubles: BTreeMap<Resource, Trouble>,
+        newcomers: mpsc::Sender<Newcomer>,
     ) -> Self {
         let queue = |desk: &Arc<Desk>| (desk.seat.controller.name(), Arc::clone(&desk.queue));
         let queues = desks.iter().map(queue).collect();
-        Self(Arc::new(Parts { audience, ledger, permit, limiter, queues, troubles }))
+        let troubles = RwLock::default();
+        Self(Arc::new(Parts { audience, ledger, permit, limiter, queues, troubles, newcomers }))
     }
 
     /// The objects as they were last seen.
@@ -74,7 +89,25 @@ impl Handle {
         self.0.limiter.set(rate);
     }
 
-    /// Returns when every cache has once held everything there was.
+    /// Lets a controller see one more kind from now on, and returns when everything of it was seen.
+    /// Nothing else waits for that. May be dropped at any time: what has begun goes on.
+    ///
+    /// # Errors
+    /// [`Ended`]: the shell has.
+    pub async fn follow(&self, controller: &str, kind: &Kind, filter: Filter) -> Result<(), Ended> {
+        let place = kind.place().clone();
+        let slot = self.0.newcomers.reserve().await.map_err(|_| Ended)?;
+        if self.0.audience.add(controller, kind) {
+            slot.send(Newcomer { place: place.clone(), filter });
+        }
+        tokio::select! {
+            // Either may be dropped: both only wait.
+            () = self.0.audience.filled_at(&place) => Ok(()),
+            () = self.0.newcomers.closed() => Err(Ended),
+        }
+    }
+
+    /// Returns when every cache there was from the beginning has once held everything there was.
     pub async fn filled(&self) {
         self.0.audience.filled().await;
     }
@@ -82,20 +115,21 @@ impl Handle {
     /// The kinds whose caches were never filled: why the shell is not ready.
     #[must_use]
     pub fn missing(&self) -> Vec<Missing> {
-        let empty = self.world().shelves().filter(|shelf| !shelf.is_filled());
-        let missing = |shelf: &Arc<dyn AnyShelf>| {
-            let resource = shelf.resource();
-            let why = self.0.troubles.get(&resource).and_then(Trouble::get);
-            Missing { resource, why }
+        let missing = |shelf: &Arc<dyn AnyShelf>| Missing {
+            resource: shelf.resource(),
+            why: self.trouble(&shelf.place()).get(),
         };
-        empty.map(missing).collect()
+        self.0.audience.unfilled().iter().map(missing).collect()
     }
 
     /// What goes wrong with caches now, whether they were filled or not.
     #[must_use]
     pub fn troubles(&self) -> BTreeMap<Resource, String> {
-        let troubles = self.0.troubles.iter();
-        troubles.filter_map(|(kind, trouble)| Some((kind.clone(), trouble.get()?))).collect()
+        // No code of others runs under the lock, so a poisoned one is still good.
+        let troubles = self.0.troubles.read().unwrap_or_else(PoisonError::into_inner);
+        let troubles = troubles.iter();
+        let troubles = troubles.filter_map(|(it, why)| Some((it.resource().clone(), why.get()?)));
+        troubles.collect()
     }
 
     /// Makes changes to the shelf of a kind that comes from no server, and tells the controllers.
@@ -105,7 +139,8 @@ impl Handle {
         resource: &Resource,
         act: impl FnOnce(&dyn AnyShelf) -> (Vec<Change>, R),
     ) -> Option<R> {
-        self.0.audience.make(resource, act)
+        let place = self.world().find(resource)?.place();
+        self.0.audience.make(&place, act)
     }
 
     /// Makes it a key's turn, for reasons that are in no object. Nothing happens when there is no
@@ -126,8 +161,10 @@ impl Handle {
         &self.0.audience
     }
 
-    pub(super) fn trouble(&self, resource: &Resource) -> Trouble {
-        self.0.troubles.get(resource).cloned().unwrap_or_default()
+    /// Where the cache of a shelf says what goes wrong.
+    pub(super) fn trouble(&self, place: &Place) -> Trouble {
+        let mut troubles = self.0.troubles.write().unwrap_or_else(PoisonError::into_inner);
+        troubles.entry(place.clone()).or_default().clone()
     }
 }
 

@@ -178,9 +178,7 @@ impl Desk {
         };
         drop(place);
         let outcome = &answer.outcome;
-        self.audience.make(write.resource(), |shelf| {
-            (shelf.learn(write, outcome).into_iter().collect(), ())
-        });
+        self.audience.learn(self.seat.controller.name(), write, outcome);
         self.report(write, outcome);
         (step, answer)
     }

@@ -37,6 +37,7 @@ Then, in another terminal:
   export KUBECONFIG=~/.local/share/gantry/apiserver/kubeconfig
   kubectl get nodes
   gantry status")]
+#[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
 pub(super) struct Arguments {
     /// The nodes to have, by shape; those that are missing are added.
     ///
@@ -51,6 +52,10 @@ pub(super) struct Arguments {
     /// Leave pods to a scheduler of your own.
     #[arg(long, help_heading = "Cluster")]
     no_scheduler: bool,
+
+    /// Let quota trees decide who of the queue runs.
+    #[arg(long, help_heading = "Cluster")]
+    quota: bool,
 
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
@@ -93,8 +98,16 @@ pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<E
 }
 
 async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
-    let Arguments { nodes, profile, no_scheduler, demo, reset, merge_kubeconfig, server: flags } =
-        arguments;
+    let Arguments {
+        nodes,
+        profile,
+        no_scheduler,
+        quota,
+        demo,
+        reset,
+        merge_kubeconfig,
+        server: flags,
+    } = arguments;
     let shapes = nodes.as_deref().map(read_shapes).transpose()?;
     let mut signals = Signals::listen().context("could not listen for signals")?;
     let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
@@ -120,8 +133,12 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let door = Door::of_server(&api);
     let kinds = up::install_kinds(&door).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
-    let settings =
-        up::Settings { profile: profile.into(), certificates: authority, scheduler: !no_scheduler };
+    let settings = up::Settings {
+        profile: profile.into(),
+        certificates: authority,
+        scheduler: !no_scheduler,
+        quota,
+    };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();
     cluster.filled(&clock).await?;

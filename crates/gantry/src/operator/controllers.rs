@@ -13,8 +13,9 @@ use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Seat};
 use gantry_placement::Configs;
 use gantry_process::health::Probe;
+use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{Lost, OnLoss};
-use gantry_reconcile::{Resource, View as _};
+use gantry_reconcile::{Place, Resource, View as _};
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
 use gantry_sim::view::{Lease, Program};
@@ -22,12 +23,16 @@ use serde_json::{Value, json};
 
 use super::reload::Board;
 use super::scaling::Part;
-use super::{SUBSYSTEMS, Shell, Start, Subsystem};
+use super::{Shell, Start};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 use crate::devices::{self, Reader};
+use crate::jobs::{self, Rights};
 
 /// Every controller, part by part.
 pub const ALL: &[Controller] = &[
+    Controller { name: "queue-dispatch", usually: true },
+    Controller { name: "queue-progress", usually: true },
+    Controller { name: "quota-status", usually: true },
     Controller { name: "scaling", usually: true },
     Controller { name: "kubelet-nodes", usually: true },
     Controller { name: "node-ranges", usually: true },
@@ -39,12 +44,16 @@ pub const ALL: &[Controller] = &[
     Controller { name: "device-classes", usually: true },
     Controller { name: "device-drivers", usually: true },
 ];
+/// The controllers of the queue.
+pub const QUEUE: &[Controller] = ALL.split_at(2).0;
+/// The controller that tells what quota trees have handed out.
+pub const QUOTA: &[Controller] = ALL.split_at(2).1.split_at(1).0;
 /// The controller that buys nodes.
-pub const SCALING: &[Controller] = ALL.split_at(1).0;
+pub const SCALING: &[Controller] = ALL.split_at(3).1.split_at(1).0;
 /// The controllers of the pretended nodes.
-pub const SIMULATION: &[Controller] = ALL.split_at(1).1.split_at(3).0;
+pub const SIMULATION: &[Controller] = ALL.split_at(4).1.split_at(3).0;
 /// The controllers of pods that claim devices.
-pub const DEVICES: &[Controller] = ALL.split_at(4).1;
+pub const DEVICES: &[Controller] = ALL.split_at(7).1;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
@@ -57,6 +66,8 @@ pub const NODE_LEASES: &str = "kube-node-lease";
 #[derive(Clone, Debug, Default)]
 pub(super) struct Standing {
     controllers: Arc<OnceLock<Result<Handle, String>>>,
+    /// The queue, if it runs.
+    queue: Arc<OnceLock<jobs::Part>>,
     /// Scaling, if it runs.
     scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
@@ -91,8 +102,11 @@ impl Standing {
         }
     }
 
-    /// Lets scaling have other limits from now on.
+    /// Lets the queue decide by other settings, and scaling by other limits, from now on.
     pub(super) fn set_limits(&self, settings: &Operator) {
+        if let Some(queue) = self.queue.get() {
+            queue.set(jobs::settings(&settings.mcad));
+        }
         if let Some(scaling) = self.scaling.get() {
             scaling.set_limits(&settings.instascale);
         }
@@ -154,25 +168,14 @@ pub(super) fn start(
     scaling: Option<Part>,
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
-    let idle = without_controllers(settings);
     let members = chosen(settings);
-    if members.is_empty() && scaling.is_none() {
-        let why = match idle.is_empty() {
-            true => "no controllers are switched on".to_owned(),
-            false => format!("this build has no controllers for {}", idle.join(", ")),
-        };
-        let said = format!("{why}: nothing will be reconciled");
+    let queue = queue(settings, &shell.metrics)?;
+    if members.is_empty() && scaling.is_none() && queue.is_none() {
+        let why = "no controllers are switched on";
         // Nothing else is ever said.
-        let _ = standing.controllers.set(Err(why));
-        tracing::warn!("{said}");
+        let _ = standing.controllers.set(Err(why.to_owned()));
+        tracing::warn!("{why}: nothing will be reconciled");
         return Ok(());
-    }
-    if !idle.is_empty() {
-        let parts = idle.join(", ");
-        tracing::warn!(
-            parts,
-            "these parts are switched on, and this build has no controllers for them"
-        );
     }
     let gate = Gate::default();
     let client = match start.lease_namespace {
@@ -191,6 +194,9 @@ pub(super) fn start(
         };
         seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
     }
+    seats.extend(
+        queue.iter().flat_map(|part| part.seats(&client, |name| is_chosen(settings, name))),
+    );
     seats.extend(scaling.iter().map(|part| part.seat(&client)));
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
@@ -209,6 +215,12 @@ pub(super) fn start(
             to_cluster(start.config.clone()).context("could not make a client for configs")?;
         configs.spawn(&mut shell.tasks, handle.clone(), client);
     }
+    if let Some(part) = queue {
+        let client =
+            to_cluster(start.config.clone()).context("could not make a client for kinds")?;
+        part.spawn(&mut shell.tasks, &handle, client, Rights::Asked);
+        let _ = standing.queue.set(part);
+    }
     if let Some(part) = scaling {
         part.follow(&handle, shell);
         let _ = standing.scaling.set(part);
@@ -221,10 +233,15 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The parts that are switched on and of which this build has nothing.
-fn without_controllers(settings: &Operator) -> Vec<&'static str> {
-    let idle = |part: &&Subsystem| (part.enabled)(settings) && part.controllers.is_empty();
-    SUBSYSTEMS.iter().filter(idle).map(|part| part.name).collect()
+/// The queue, if it is switched on and one of its controllers is.
+fn queue(settings: &Operator, metrics: &Metrics) -> Result<Option<jobs::Part>, RegisterError> {
+    let runs = settings.mcad_enabled && QUEUE.iter().any(|it| settings.runs(*it));
+    runs.then(|| jobs::Part::new(jobs::settings(&settings.mcad), metrics)).transpose()
+}
+
+/// Whether a controller is switched on by itself.
+fn is_chosen(settings: &Operator, name: &str) -> bool {
+    ALL.iter().find(|it| it.name == name).is_some_and(|it| settings.runs(*it))
 }
 
 /// The controllers that are switched on, with their part and by themselves.
@@ -236,11 +253,7 @@ fn chosen(settings: &Operator) -> Vec<Member> {
     if settings.devices.enabled {
         members.extend(devices::members());
     }
-    let runs = |member: &Member| {
-        let known = ALL.iter().find(|it| it.name == member.controller.name());
-        known.is_some_and(|controller| settings.runs(*controller))
-    };
-    members.retain(runs);
+    members.retain(|member| is_chosen(settings, member.controller.name()));
     members
 }
 
@@ -272,7 +285,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
         }),
     };
     Ok(Options {
-        filters: BTreeMap::from([(Lease::RESOURCE, node_leases)]),
+        filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
         facts: BTreeSet::<Resource>::from([Program::RESOURCE, Configs::RESOURCE]),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
@@ -340,6 +353,7 @@ pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
 
 #[cfg(test)]
 mod tests {
+    use gantry_process::metrics::Build;
     use gantry_process::tasks::Failure;
 
     use super::*;
@@ -352,12 +366,13 @@ mod tests {
         settle([&layer], report, CONTROLLERS).unwrap().settings
     }
 
-    #[test]
-    fn what_runs_is_what_is_switched_on() {
-        let all = vec!["kubelet-nodes", "node-ranges", "kubelet-pods"];
+    #[tokio::test]
+    async fn what_runs_is_what_is_switched_on() {
+        let nodes = || vec!["kubelet-nodes", "node-ranges", "kubelet-pods"];
+        let waiting = || vec!["queue-dispatch", "queue-progress"];
         let table = [
-            ("off by default", "", vec![], vec!["queue"]),
-            ("the part", "simulation: {enabled: true}", all, vec!["queue"]),
+            ("the queue by default", "", vec![], waiting()),
+            ("a part beside it", "simulation: {enabled: true}", nodes(), waiting()),
             (
                 "all but one",
                 "simulation: {enabled: true}\nmcadEnabled: false\ncontrollers: {kubelet-pods: false}",
@@ -368,14 +383,9 @@ mod tests {
                 "one",
                 "simulation: {enabled: true}\ncontrollers: [kubelet-nodes]",
                 vec!["kubelet-nodes"],
-                vec!["queue"],
-            ),
-            (
-                "a name alone switches nothing on",
-                "controllers: [kubelet-nodes]",
                 vec![],
-                vec!["queue"],
             ),
+            ("a name alone switches nothing on", "controllers: [kubelet-nodes]", vec![], vec![]),
             (
                 "devices but for one",
                 "devices: {enabled: true}\nmcadEnabled: false\ncontrollers: {device-results: false}",
@@ -389,18 +399,33 @@ mod tests {
                 vec![],
             ),
             (
-                "everything",
-                "simulation: {enabled: true}\ncontrollers: []\nmcad: {quotaEnabled: true}\n\
-                 instascale: {enabled: true}",
+                "quotas",
+                "mcad: {quotaEnabled: true}",
                 vec![],
-                vec!["queue", "quota"],
+                vec!["queue-dispatch", "queue-progress", "quota-status"],
             ),
+            (
+                "half a queue",
+                "mcad: {quotaEnabled: true}\ncontrollers: {queue-dispatch: false, quota-status: false}",
+                vec![],
+                vec!["queue-progress"],
+            ),
+            ("none by name", "simulation: {enabled: true}\ncontrollers: []", vec![], vec![]),
         ];
-        for (why, text, runs, idle) in table {
+        let client = gantry_controller::transport::in_process(|_: http::Request<bytes::Bytes>| {
+            std::future::pending::<http::Response<http_body_util::Full<bytes::Bytes>>>()
+        });
+        for (why, text, runs, queued) in table {
             let settings = settings(text);
             let members = chosen(&settings);
             let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
-            assert_eq!((names, without_controllers(&settings)), (runs, idle), "{why}");
+            assert_eq!(names, runs, "{why}");
+            let part = queue(&settings, &Metrics::new(&Build::default())).unwrap();
+            let seats = part.map(|it| it.seats(&client, |name| is_chosen(&settings, name)));
+            let names: Vec<_> = seats.iter().flatten().map(|it| it.controller.name()).collect();
+            let own: Vec<_> =
+                names.into_iter().filter(|it| ALL.iter().any(|known| known.name == *it)).collect();
+            assert_eq!(own, queued, "{why}");
         }
     }
 

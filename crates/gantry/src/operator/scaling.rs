@@ -9,7 +9,7 @@ use gantry_controller::transport::in_process;
 use gantry_controller::{Actor, Filter, Handle, Options, Seat};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
-use gantry_reconcile::{Key, Resource, View as _};
+use gantry_reconcile::{Key, Place, Resource, View as _};
 use gantry_scaling::effects::{Endpoints, Listing, Ocm, Pools, Secret};
 use gantry_scaling::pool::{Polled, Pool};
 use gantry_scaling::view::ConfigMap;
@@ -140,7 +140,7 @@ impl Part {
             namespace: self.ledger.namespace().to_owned(),
             ..Filter::default()
         };
-        options.filters.insert(ConfigMap::RESOURCE, filter);
+        options.filters.insert(Place::of::<ConfigMap>(), filter);
         options.facts.extend([Pool::RESOURCE, Polled::RESOURCE]);
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let part = Part { controller: Arc::new(Scaling::new(told)), pools: None, ledger };
         let mut options = Options::default();
         part.settle(&mut options);
-        let filter = &options.filters[&ConfigMap::RESOURCE];
+        let filter = &options.filters[&Place::of::<ConfigMap>()];
         assert_eq!(filter.namespace, "gantry-system");
         assert_eq!(filter.fields, "metadata.name=gantry-scaling");
     }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_controller::{Actor, Filter, Meters, Options, Seat, Shell, ShellError};
-use gantry_process::clock::Clock;
-use gantry_reconcile::{Key, View as _};
+use gantry_controller::{Actor, Filter, Seat};
+use gantry_reconcile::{Key, Place};
 use gantry_scaling::group::GROUP;
 use gantry_scaling::view::ConfigMap;
 use gantry_scaling::{Backend, Limits, Scaling, Settings};
@@ -37,12 +36,8 @@ pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
     Some((format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"), object))
 }
 
-/// What adds nodes to groups. It has caches of its own, because it sees ConfigMaps as a whole and only
-/// those of one namespace, and others see all of them in part.
-///
-/// # Errors
-/// A mistake in the wiring.
-pub(super) fn shell(door: &Door, clock: Clock, meters: Meters) -> Result<Shell, ShellError> {
+/// What adds nodes to groups, and which ConfigMaps it looks at.
+pub(super) fn seat(door: &Door) -> (Seat, (Place, Filter)) {
     let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
     let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
@@ -53,9 +48,8 @@ pub(super) fn shell(door: &Door, clock: Clock, meters: Meters) -> Result<Shell, 
         host: String::new(),
     };
     let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
-    let options = Options { filters: [(ConfigMap::RESOURCE, filter)].into(), ..Options::default() };
-    let seats = vec![Seat::new(Arc::new(scaling), Arc::new(actor))];
-    Shell::new(clock, fastrand::Rng::new(), door.client(), seats, options, meters)
+    let seat = Seat::new(Arc::new(scaling), Arc::new(actor));
+    (seat, (Place::of::<ConfigMap>(), filter))
 }
 
 #[cfg(test)]

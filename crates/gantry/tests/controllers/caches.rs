@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use gantry_controller::{Filter, Meters, Options};
-use gantry_reconcile::View as _;
+use gantry_reconcile::{Kind, Meta, Place, Resource, View};
 use serde_json::{Value, json};
 
 use crate::fan::{MAPS, Map, Running, map};
@@ -76,7 +76,8 @@ async fn lists_come_in_pages_and_filters_hold() {
     assert_eq!(line.count("GET /api/v1/configmaps?limit=500"), 3);
     running.stop().await.unwrap();
     let odd = Filter { labels: "odd in (true)".to_owned(), ..Filter::default() };
-    let options = Options { filters: BTreeMap::from([(Map::RESOURCE, odd)]), ..Options::default() };
+    let options =
+        Options { filters: BTreeMap::from([(Place::of::<Map>(), odd)]), ..Options::default() };
     let running = Running::start(&server, &line.client(), options, &meters);
     running.handle.filled().await;
     assert_eq!(names(&running).len(), 550);
@@ -85,4 +86,47 @@ async fn lists_come_in_pages_and_filters_hold() {
     server.ask("PATCH", &path, &even).await;
     until("what no longer fits goes", async || names(&running).len() == 549).await;
     running.stop().await.unwrap();
+}
+
+/// The same kind, of which others see everything.
+#[derive(Debug, serde::Deserialize)]
+struct Odd {
+    metadata: Meta,
+}
+
+impl View for Odd {
+    const RESOURCE: Resource = Map::RESOURCE;
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_may_be_followed_later_and_beside_others() {
+    let server = Server::start().await;
+    let meters = Meters::register(&server.metrics).unwrap();
+    for n in 0..4 {
+        let mut object = map(&format!("m{n}"), 0, "");
+        object["metadata"]["labels"] = json!({ "odd": (n % 2 == 1).to_string() });
+        server.ask("POST", MAPS, &object).await;
+    }
+    let line = server.line(1);
+    let running = Running::start(&server, &line.client(), Options::default(), &meters);
+    running.handle.filled().await;
+    assert_eq!(names(&running).len(), 4);
+    let odd = Filter { labels: "odd=true".to_owned(), ..Filter::default() };
+    let kind = Kind::at::<Odd>(Map::RESOURCE);
+    running.handle.follow("fan", &kind, odd.clone()).await.unwrap();
+    let seen = || running.handle.world().shelf_at::<Odd>(&Map::RESOURCE).unwrap().len();
+    assert_eq!((names(&running).len(), seen()), (4, 2), "each sees what it asked for");
+    running.handle.follow("fan", &kind, odd.clone()).await.unwrap();
+    let lists = line.count("GET /api/v1/configmaps?limit=500&labelSelector=odd%3Dtrue");
+    assert_eq!(lists, 1, "what is followed is not followed again");
+    let even = json!({ "metadata": { "labels": { "odd": "true" } } });
+    server.ask("PATCH", &format!("{MAPS}/m0"), &even).await;
+    until("what fits now comes", async || seen() == 3).await;
+    let handle = running.handle.clone();
+    running.stop().await.unwrap();
+    let other = Kind::at::<Odd>(Resource::namespaced("", "v1", "secrets", "Secret"));
+    assert!(handle.follow("fan", &other, odd).await.is_err(), "nobody is there any more");
 }

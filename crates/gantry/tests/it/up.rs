@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::gantry;
 
 mod devices;
+mod queue;
 
 /// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
 const PATIENCE: Duration = Duration::from_secs(90);

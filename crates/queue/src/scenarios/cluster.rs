@@ -66,7 +66,7 @@ impl Controller for Makers {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        catalog().kinds().chain([Kind::of::<Pod>()]).collect()
+        catalog().kinds().into_iter().chain([Kind::of::<Pod>()]).collect()
     }
 
     fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -80,7 +80,7 @@ impl Controller for Makers {
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        for resource in catalog().watched() {
+        for resource in catalog().watched().iter() {
             let shelf = world.shelf_at::<Wrapped>(resource).unwrap();
             if let Some(object) = shelf.get(key).filter(|it| !it.metadata.is_going()) {
                 make(world, resource, &object, &mut plan);
@@ -393,7 +393,7 @@ pub(super) fn shape(server: &Server) -> Value {
             status["message"],
         ));
     }
-    for resource in catalog().watched().chain([&Pod::RESOURCE]) {
+    for resource in catalog().watched().iter().chain([&Pod::RESOURCE]) {
         for it in server.list(resource) {
             lines.push(format!("{resource} {} {}", it["metadata"]["name"], it["status"]["phase"]));
         }

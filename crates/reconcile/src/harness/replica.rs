@@ -47,7 +47,7 @@ impl Replica {
     /// A process that has just started: it lists everything there is.
     pub(super) fn start(controllers: &[&dyn Controller], server: &Server) -> Self {
         let world = World::new(controllers.iter().flat_map(|it| it.kinds()));
-        let resources: Vec<Resource> = world.shelves().map(|it| it.resource()).collect();
+        let resources: BTreeSet<Resource> = world.shelves().map(|it| it.resource()).collect();
         let mut replica = Self {
             world,
             cursors: BTreeMap::new(),
@@ -72,8 +72,8 @@ impl Replica {
         let texts: Vec<String> = server.list(resource).iter().map(|it| it.to_string()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         self.cursors.insert(resource.clone(), server.news(resource).len());
-        let Some(shelf) = self.world.find(resource) else { return Vec::new() };
-        shelf.replace(&texts, server.revision()).0
+        let shelves = self.world.views(resource);
+        shelves.iter().flat_map(|it| it.replace(&texts, server.revision()).0).collect()
     }
 
     /// The kinds about which there are news.
@@ -97,11 +97,12 @@ impl Replica {
         let Some(cursor) = self.cursors.get_mut(resource) else { return };
         let Some(News { text, end }) = server.news(resource).get(*cursor) else { return };
         *cursor += 1;
-        let Some(shelf) = self.world.find(resource) else { return };
-        let seen = if *end { shelf.saw_end(text) } else { shelf.saw(text) };
-        let change = seen.unwrap_or_else(|unreadable| unreadable.change.map(|it| *it));
-        if let Some(change) = change {
-            self.tell(controllers, &change);
+        for shelf in self.world.views(resource) {
+            let seen = if *end { shelf.saw_end(text) } else { shelf.saw(text) };
+            let change = seen.unwrap_or_else(|unreadable| unreadable.change.map(|it| *it));
+            if let Some(change) = change {
+                self.tell(controllers, &change);
+            }
         }
     }
 
@@ -185,7 +186,7 @@ impl Replica {
         now: Timestamp,
     ) -> Vec<Note> {
         let write = &step.write;
-        if let Some(change) = self.world.learn(write, outcome) {
+        for change in self.world.learn(write, outcome) {
             self.tell(controllers, &change);
         }
         let until = match outcome {

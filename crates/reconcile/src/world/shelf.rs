@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Change, Tag, Unreadable, View};
+use super::{Change, Place, Tag, Unreadable, View};
 use crate::held::Held;
 use crate::object::{Key, Meta, Resource, Revision, Uid};
 use crate::write::{Outcome, Write};
@@ -186,6 +186,8 @@ impl<V: View> State<V> {
 pub trait AnyShelf: fmt::Debug + Send + Sync {
     /// The kind on it.
     fn resource(&self) -> Resource;
+    /// The kind on it, and the view it is seen through.
+    fn place(&self) -> Place;
     /// How many objects are on it.
     fn count(&self) -> usize;
     /// Whether it has once held everything there was.
@@ -218,11 +220,17 @@ pub trait AnyShelf: fmt::Debug + Send + Sync {
     fn as_change(&self, key: &Key) -> Option<Change>;
     /// The shelf as what it is.
     fn as_any(&self) -> &dyn Any;
+    /// The same, for those who keep it.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 impl<V: View> AnyShelf for Shelf<V> {
     fn resource(&self) -> Resource {
         self.resource.clone()
+    }
+
+    fn place(&self) -> Place {
+        Place::at::<V>(self.resource.clone())
     }
 
     fn count(&self) -> usize {
@@ -349,6 +357,10 @@ impl<V: View> AnyShelf for Shelf<V> {
     }
 
     fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
 }

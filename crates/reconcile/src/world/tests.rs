@@ -32,8 +32,13 @@ fn world() -> World {
     World::new([Kind::of::<Thing>(), Kind::of::<Thing>()])
 }
 
-fn shelf(world: &World) -> &dyn AnyShelf {
-    world.shelf::<Thing>()
+fn shelf(world: &World) -> Arc<dyn AnyShelf> {
+    world.find(&Thing::RESOURCE).unwrap()
+}
+
+/// What the one shelf learns.
+fn learn(world: &World, write: &Write, answer: &Outcome) -> Option<Change> {
+    world.learn(write, answer).pop()
 }
 
 fn sizes(world: &World) -> Vec<i64> {
@@ -69,7 +74,7 @@ fn the_newer_copy_stays() {
 fn an_answer_is_known_before_the_watch_shows_it() {
     let world = world();
     let made = thing("a", 1, 7);
-    let change = world.learn(&create(made.clone()), &Outcome::Done(Some(made.clone())));
+    let change = learn(&world, &create(made.clone()), &Outcome::Done(Some(made.clone())));
     assert!(change.is_some());
     assert_eq!(sizes(&world), [7]);
     let again = shelf(&world).saw(&made.to_string()).unwrap();
@@ -82,7 +87,7 @@ fn a_late_answer_brings_nothing_back() {
     let made = thing("a", 1, 7);
     shelf(&world).saw(&made.to_string()).unwrap();
     shelf(&world).saw_end(&thing("a", 1, 8).to_string()).unwrap();
-    let change = world.learn(&create(made.clone()), &Outcome::Done(Some(made)));
+    let change = learn(&world, &create(made.clone()), &Outcome::Done(Some(made)));
     assert!(change.is_none() && sizes(&world).is_empty(), "the watch has shown its end already");
 }
 
@@ -90,7 +95,7 @@ fn a_late_answer_brings_nothing_back() {
 fn what_we_removed_is_not_brought_back_by_older_news() {
     let world = world();
     shelf(&world).saw(&thing("a", 1, 7).to_string()).unwrap();
-    assert!(world.learn(&delete("a", 1), &Outcome::Done(None)).unwrap().is_removal());
+    assert!(learn(&world, &delete("a", 1), &Outcome::Done(None)).unwrap().is_removal());
     shelf(&world).saw(&thing("a", 1, 8).to_string()).unwrap();
     assert!(sizes(&world).is_empty(), "written before our delete, shown after it");
     shelf(&world).saw_end(&thing("a", 1, 9).to_string()).unwrap();
@@ -102,10 +107,10 @@ fn what_we_removed_is_not_brought_back_by_older_news() {
 fn the_end_of_the_former_object_leaves_the_next_alone() {
     let world = world();
     let next = thing("a", 2, 9);
-    world.learn(&create(next.clone()), &Outcome::Done(Some(next))).unwrap();
+    learn(&world, &create(next.clone()), &Outcome::Done(Some(next))).unwrap();
     shelf(&world).saw_end(&thing("a", 1, 8).to_string()).unwrap();
     assert_eq!(sizes(&world), [9]);
-    assert!(world.learn(&delete("a", 1), &Outcome::Absent).is_none());
+    assert!(learn(&world, &delete("a", 1), &Outcome::Absent).is_none());
     assert_eq!(sizes(&world), [9]);
 }
 
@@ -116,12 +121,12 @@ fn a_delete_that_waits_leaves_the_object() {
     let mut going = thing("a", 1, 8);
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     going["metadata"]["finalizers"] = json!(["x"]);
-    world.learn(&delete("a", 1), &Outcome::Done(Some(going.clone()))).unwrap();
+    learn(&world, &delete("a", 1), &Outcome::Done(Some(going.clone()))).unwrap();
     let seen = world.shelf::<Thing>().get(&Key::new("n", "a")).unwrap();
     assert!(seen.meta().is_going());
     // Without anything to wait for, the answer shows what is no more.
     going["metadata"]["finalizers"] = json!([]);
-    world.learn(&delete("a", 1), &Outcome::Done(Some(going))).unwrap();
+    learn(&world, &delete("a", 1), &Outcome::Done(Some(going))).unwrap();
     assert!(sizes(&world).is_empty());
 }
 
@@ -132,7 +137,7 @@ fn a_new_list_keeps_what_was_written_since() {
         shelf(&world).saw(&thing(name, 1, revision).to_string()).unwrap();
     }
     let made = thing("c", 1, 9);
-    world.learn(&create(made.clone()), &Outcome::Done(Some(made))).unwrap();
+    learn(&world, &create(made.clone()), &Outcome::Done(Some(made))).unwrap();
     let (b, d) = (thing("b", 1, 5).to_string(), thing("d", 1, 4).to_string());
     let (changes, unreadable) = shelf(&world).replace(&[&b, &d], Revision(5));
     assert_eq!(sizes(&world), [5, 9, 4], "a is gone, b is newer, c is kept, d is new");
@@ -183,7 +188,7 @@ fn what_cannot_be_read_is_known_to_be_there() {
     assert!(hidden().len() == 1 && hidden()[0].starts_with(&a), "one was spoiled, one is gone");
     let written = thing("a", 1, 9);
     let write = create(written.clone());
-    world.learn(&write, &Outcome::Done(Some(written))).unwrap();
+    learn(&world, &write, &Outcome::Done(Some(written))).unwrap();
     let _ = shelf(&world).replace(&[&bad("a", 6)], Revision(6));
     assert!(hidden().is_empty(), "what our own hand mended since can be read");
     let _ = shelf(&world).replace(&[], Revision(10));
@@ -266,6 +271,24 @@ fn many_kinds_may_be_seen_through_one_view() {
     let count = |resource| world.shelf_at::<Anything>(resource).unwrap().len();
     assert_eq!((count(&one), count(&two)), (0, 1));
     assert!(world.shelf_at::<Anything>(&Anything::RESOURCE).is_none());
+}
+
+#[test]
+fn two_may_see_a_kind_through_eyes_of_their_own() {
+    let world = world();
+    let (_, is_new) = world.add(&Kind::at::<Anything>(Thing::RESOURCE));
+    assert!(is_new);
+    assert!(!world.add(&Kind::at::<Anything>(Thing::RESOURCE)).1, "there is one");
+    assert!(world.find(&Thing::RESOURCE).is_none(), "nobody can say which is meant");
+    let made = thing("a", 1, 7);
+    let changes = world.learn(&create(made.clone()), &Outcome::Done(Some(made)));
+    assert_eq!(changes.len(), 2);
+    assert!(changes[0].is::<Thing>() && changes[1].is::<Anything>());
+    assert_eq!(world.shelf::<Thing>().len(), 1);
+    assert_eq!(world.shelf_at::<Anything>(&Thing::RESOURCE).unwrap().len(), 1);
+    let shelf = world.at(&Place::at::<Anything>(Thing::RESOURCE)).unwrap();
+    assert_eq!(shelf.place(), Place::at::<Anything>(Thing::RESOURCE));
+    assert_ne!(shelf.place(), Place::of::<Thing>());
 }
 
 #[test]

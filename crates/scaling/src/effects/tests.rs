@@ -244,7 +244,7 @@ async fn what_was_written_is_known_before_and_after_the_service_lists_it() {
     let old = pools.list().await.unwrap();
     let (_, made) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
     let write = Write::Create { resource: Pool::RESOURCE, body: wish("a-12ab", 2) };
-    assert!(world.learn(&write, &Outcome::Done(Some(made))).is_some());
+    assert_eq!(world.learn(&write, &Outcome::Done(Some(made))).len(), 1);
     tell(&world, &old);
     assert_eq!(names(&world), ["a-12ab Some(2)", "worker None"]);
     tell(&world, &pools.list().await.unwrap());

@@ -112,14 +112,14 @@ impl Controller for Queue {
         let nodes = marked_nodes(world, &Marks::of(key).mine);
         let there = nodes.iter().filter(|it| is_ready(it)).count();
         let wanted = Demand::of(&job).map_or(0, |it| it.total());
-        let status = if job.status.state.is_empty() {
+        let status = if job.state().is_none() {
             json!({"state": "Pending", "conditions": [
                 {"type": "Backoff", "status": "True", "message": NO_ROOM,
                  "lastUpdateMicroTime": "2026-01-01T00:00:00.000001Z"},
             ]})
         } else if is_pending(&job) && waits_for_room(&job) && there >= wanted as usize {
             json!({"state": "Running"})
-        } else if self.ends && job.status.state == "Running" {
+        } else if self.ends && !is_pending(&job) && !job.has_ended() {
             json!({"state": "Completed"})
         } else {
             return plan;

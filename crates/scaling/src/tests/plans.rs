@@ -144,8 +144,7 @@ fn is_2_a_grant_is_seen_before_anything_is_bought() {
     assert_eq!(names, ["ledger"]);
     // And the job is held before that.
     let (resource, mut free) = super::models::job("a", "g", &[1]);
-    free["status"] =
-        json!({"state": "Pending", "conditions": [{"type": "Backoff", "message": NO_ROOM}]});
+    free["status"] = json!({"state": "Pending", "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}]});
     let written = writes(&[(resource, free), set("s", "g", 0)]);
     assert_eq!(written, [("a".to_owned(), json!({"metadata": {"finalizers": [FINALIZER]}}))]);
 }

@@ -1,8 +1,9 @@
-//! AppWrappers as the queue reads them.
+//! AppWrappers as all read them who decide about them: what is queued, and what nodes are bought for.
 
 use gantry_api::queue::{
     AppWrapperState, AppWrapperStatus, PodResources, QueueState, Requeuing, SchedulingSettings,
 };
+use gantry_reconcile::world::Tag;
 use gantry_reconcile::{Meta, Reference, Resource, View};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -10,6 +11,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::demand::Demand;
+
+/// The label that names the instance types of a job.
+pub const ORDERED_INSTANCE: &str = "orderedinstance";
 
 /// An AppWrapper.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,6 +33,12 @@ impl View for AppWrapper {
 
     fn meta(&self) -> &Meta {
         &self.metadata
+    }
+
+    /// Most jobs do not ask for nodes: those that do are found without a search.
+    fn tags(&self) -> Vec<Tag> {
+        let labelled = self.metadata.labels.contains_key(ORDERED_INSTANCE);
+        labelled.then(Self::labelled).into_iter().collect()
     }
 }
 
@@ -62,10 +72,38 @@ pub struct Resources {
 #[serde(from = "RawItem")]
 pub struct Item {
     template: Option<Box<str>>,
+    /// Its kind; nothing where it has no template.
+    pub name: Option<TypeName>,
     /// Condition types of the object that mean it has finished, as the user wrote them.
     pub completion: String,
+    /// How many pods each entry of `custompodresources` declares.
+    pub replicas: Box<[i64]>,
     /// What its pods ask for.
     pub demand: Demand,
+}
+
+/// How objects name their kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TypeName {
+    /// Group and version.
+    pub api_version: Box<str>,
+    /// The kind.
+    pub kind: Box<str>,
+}
+
+impl TypeName {
+    /// What objects of a kind say.
+    #[must_use]
+    pub fn of(resource: &Resource) -> Self {
+        Self { api_version: resource.api_version().into(), kind: resource.kind.as_ref().into() }
+    }
+
+    /// What an object says.
+    #[must_use]
+    pub fn of_object(object: &Value) -> Self {
+        let text = |name: &str| object[name].as_str().unwrap_or_default().into();
+        Self { api_version: text("apiVersion"), kind: text("kind") }
+    }
 }
 
 /// An item as the server has it.
@@ -85,6 +123,8 @@ impl From<RawItem> for Item {
         Self {
             demand: Demand::of(&custompodresources, object.as_ref()),
             completion: completionstatus.unwrap_or_default(),
+            name: object.as_ref().map(TypeName::of_object),
+            replicas: custompodresources.iter().map(|it| it.replicas).collect(),
             template,
         }
     }
@@ -104,6 +144,12 @@ impl Item {
 }
 
 impl AppWrapper {
+    /// What jobs with the label [`ORDERED_INSTANCE`] are filed under.
+    #[must_use]
+    pub fn labelled() -> Tag {
+        Tag { index: "label", value: ORDERED_INSTANCE.to_owned() }
+    }
+
     /// The wrapped objects.
     #[must_use]
     pub fn items(&self) -> &[Item] {
@@ -167,9 +213,30 @@ impl AppWrapper {
     /// Whether it waits to be dispatched.
     #[must_use]
     pub fn waits(&self) -> bool {
+        self.is_pending() && !self.status.can_run && !self.metadata.is_going()
+    }
+
+    /// Whether it has not been started yet.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
         self.state() == Some(&AppWrapperState::Pending)
-            && !self.status.can_run
-            && !self.metadata.is_going()
+    }
+
+    /// Whether it is in a state that it never leaves.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        match self.state() {
+            Some(
+                AppWrapperState::Completed | AppWrapperState::Failed | AppWrapperState::Deleted,
+            ) => true,
+            None
+            | Some(
+                AppWrapperState::Pending
+                | AppWrapperState::Running
+                | AppWrapperState::RunningHoldCompletion
+                | AppWrapperState::Other(_),
+            ) => false,
+        }
     }
 
     /// Itself, to say something about.

@@ -4,15 +4,16 @@ use serde_json::Value;
 
 /// A pod template inside an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodSet {
+pub struct PodSet {
     /// Its place, as a JSON pointer; empty where the object itself is the pod.
-    pub(crate) place: String,
+    pub place: String,
     /// How many pods are made of it.
-    pub(crate) replicas: i64,
+    pub replicas: i64,
 }
 
 /// The pod templates of an object. For kinds that nobody knows these are the two usual places.
-pub(crate) fn find(object: &Value) -> Vec<PodSet> {
+#[must_use]
+pub fn find(object: &Value) -> Vec<PodSet> {
     let text = |name: &str| object[name].as_str().unwrap_or_default();
     match (text("apiVersion"), text("kind")) {
         ("v1", "Pod") => one("", 1),
@@ -39,7 +40,8 @@ fn one(place: &str, replicas: i64) -> Vec<PodSet> {
 }
 
 /// A number of pods; one where nothing is said.
-pub(crate) fn count(number: &Value) -> i64 {
+#[must_use]
+pub fn count(number: &Value) -> i64 {
     number.as_i64().unwrap_or(1).max(0)
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use gantry_api::quantity::{Format, Quantity};
-use gantry_pods::Requests;
+
+use crate::Requests;
 
 /// The resource that is counted as GPUs.
 pub const GPU: &str = "nvidia.com/gpu";

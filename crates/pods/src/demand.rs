@@ -8,14 +8,13 @@ use std::hash::{Hash, Hasher};
 
 use gantry_api::quantity::Quantity;
 use gantry_api::queue::PodResources;
-use gantry_pods::Requests;
-use gantry_pods::view::{Container, Pod, PodSpec, Toleration};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::Requests;
 use crate::amounts::{Amounts, GPU, Rest};
 use crate::pod_sets;
-use crate::settings::Inference;
+use crate::view::{Container, Pod, PodSpec, Toleration};
 
 /// What pods ask for, and where they may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,6 +62,17 @@ impl Demand {
             Inference::Full => &self.full,
         }
     }
+}
+
+/// How demand is found that is not declared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Inference {
+    /// As MCAD does: containers at the two usual places, times `spec.replicas`.
+    #[default]
+    Compat,
+    /// As the scheduler will count the pods of every kind that is known to have some; all resources
+    /// count.
+    Full,
 }
 
 /// Which taints the pods of some templates put up with; templates that cannot be found are not there.

@@ -1,0 +1,176 @@
+//! Wires the queue: its controllers, the settings they decide by, the kinds their items may be of, and
+//! what is counted.
+
+mod counts;
+mod scout;
+
+use std::sync::{Arc, OnceLock};
+
+use gantry_controller::{Actor, Handle, Seat};
+use gantry_process::metrics::{Metrics, RegisterError};
+use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::quota_status::QuotaStatus;
+use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, charge};
+use kube::Client;
+
+use crate::config::operator::{self, DemandInference};
+
+pub use scout::Rights;
+
+use counts::Counts;
+use scout::Scout;
+
+/// Who owns the fields the queue writes, and whom its events come from.
+const NAME: &str = "gantry-queue";
+
+/// The queue, ready to be started. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct Part {
+    settings: Live,
+    scout: Arc<Scout>,
+    counts: Arc<Counts>,
+    handle: Arc<OnceLock<Handle>>,
+}
+
+impl Part {
+    /// A queue that decides by these settings, until others are set.
+    ///
+    /// # Errors
+    /// There is one already that is counted here.
+    pub fn new(settings: Settings, metrics: &Metrics) -> Result<Self, RegisterError> {
+        let handle = Arc::<OnceLock<Handle>>::default();
+        Ok(Self {
+            settings: Live::new(settings),
+            scout: Arc::new(Scout::new(Catalog::open())),
+            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle))?),
+            handle,
+        })
+    }
+
+    /// The controllers of the queue that are wanted, by their names, and who watches on their behalf.
+    pub fn seats(&self, client: &Client, runs: impl Fn(&str) -> bool) -> Vec<Seat> {
+        let actor = Arc::new(Actor {
+            client: client.clone(),
+            manager: NAME.to_owned(),
+            component: NAME.to_owned(),
+            host: String::new(),
+        });
+        let seat = |controller| Seat::new(controller, Arc::clone(&actor));
+        let live = self.settings.clone();
+        let mut seats = vec![
+            // AppWrappers compete: there is one decision about all of them.
+            seat(Arc::new(Dispatch::new(live.clone()))).alone(),
+            seat(Arc::new(Progress::new(live.clone(), self.scout.catalog().clone()))),
+        ];
+        if self.settings.get().quota {
+            let standing = move |it: &AppWrapper| charge::standing(it, &live.get());
+            seats.push(seat(Arc::new(QuotaStatus::new(standing))).alone());
+        }
+        seats.retain(|it| runs(it.controller.name()));
+        seats.push(seat(Arc::<Scout>::clone(&self.scout)).alone());
+        seats.push(seat(Arc::<Counts>::clone(&self.counts)).alone());
+        seats
+    }
+
+    /// Finds out about kinds, and counts, for as long as the tasks run. `client` asks in the name of
+    /// whoever makes the items.
+    pub fn spawn(&self, tasks: &mut Tasks, handle: &Handle, client: Client, rights: Rights) {
+        // A part is started once.
+        let _ = self.handle.set(handle.clone());
+        let (scout, seen) = (Arc::clone(&self.scout), handle.clone());
+        let clock = tasks.clock().clone();
+        tasks.spawn("kinds of items", OnLoss::EndOwner, move |stop| async move {
+            tokio::select! {
+                // Either may be dropped: what was found out is put down at once.
+                () = stop.cancelled() => {}
+                () = scout.run(&seen, &client, &clock, rights) => {}
+            }
+            Ok(())
+        });
+        let (counts, seen) = (Arc::clone(&self.counts), handle.clone());
+        let clock = tasks.clock().clone();
+        tasks.spawn("counts of the queue", OnLoss::EndOwner, move |stop| async move {
+            tokio::select! {
+                // Either may be dropped: counting can begin anew at any time.
+                () = stop.cancelled() => {}
+                () = counts.run(&seen, &clock) => {}
+            }
+            Ok(())
+        });
+    }
+
+    /// Lets other settings apply from now on.
+    pub fn set(&self, settings: Settings) {
+        self.settings.set(settings);
+        if let Some(handle) = self.handle.get() {
+            handle.wake(Dispatch::NAME, Dispatch::queue());
+        }
+    }
+}
+
+/// The settings of the queue as the configuration has them.
+#[must_use]
+pub fn settings(keys: &operator::Queue) -> Settings {
+    let operator::Queue {
+        dynamic_priority,
+        preemption,
+        backoff_time,
+        head_of_line_holding_time,
+        quota_enabled,
+        // Refused when it is on.
+        dispatcher: _,
+        agent_configs: _,
+        demand_inference,
+        honor_node_selector,
+        requeue_default,
+        requeue_check_interval,
+        wake_on_release,
+        check_user_access: _,
+    } = keys;
+    Settings {
+        dynamic_priority: *dynamic_priority,
+        preemption: *preemption,
+        backoff: *backoff_time,
+        holding: *head_of_line_holding_time,
+        quota: *quota_enabled,
+        inference: match demand_inference {
+            DemandInference::Compat => Inference::Compat,
+            DemandInference::Full => Inference::Full,
+        },
+        honor_node_selector: *honor_node_selector,
+        requeue_default: *requeue_default,
+        requeue_interval: *requeue_check_interval,
+        wake_on_release: *wake_on_release,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::document;
+    use crate::config::operator::settle;
+    use crate::operator::CONTROLLERS;
+
+    fn of(text: &str) -> Settings {
+        let (layer, report) = document::read(text, "f");
+        settings(&settle([&layer], report, CONTROLLERS).unwrap().settings.mcad)
+    }
+
+    #[test]
+    fn cf_4_what_nobody_configured_is_as_the_queue_has_it() {
+        assert_eq!(of(""), Settings::default());
+        let other = of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: full, \
+                        requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true}");
+        let expected = Settings {
+            backoff: std::time::Duration::from_secs(7),
+            holding: std::time::Duration::from_secs(3),
+            inference: Inference::Full,
+            requeue_interval: std::time::Duration::from_secs(5),
+            wake_on_release: false,
+            quota: true,
+            ..Settings::default()
+        };
+        assert_eq!(other, expected);
+    }
+}

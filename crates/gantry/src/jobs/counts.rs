@@ -1,0 +1,315 @@
+//! What is counted of the queue.
+//!
+//! What happened is read off the statuses that are written, by whoever leads: each step is counted once
+//! in all processes. What is so now is counted again when something has changed, once a second at most.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use gantry_api::quantity::Quantity;
+use gantry_api::queue::{AppWrapperState, QuotaSubtreeStatus};
+use gantry_controller::Handle;
+use gantry_process::clock::Clock;
+use gantry_process::metrics::{Buckets, Metrics, RegisterError};
+use gantry_queue::amounts::{Amounts, GPU};
+use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::news::{News, between};
+use gantry_queue::quota::Subtree;
+use gantry_reconcile::{Change, Controller, Key, Kind, Plan, View as _, World};
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor as _};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use serde::Deserialize as _;
+use tokio::sync::Notify;
+
+/// How often what is so now is counted at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// From an idle cluster to a week in a long queue.
+const WAITS: Buckets = Buckets(&[
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0,
+    86_400.0, 604_800.0,
+]);
+
+/// Counts what becomes of AppWrappers.
+#[derive(Debug)]
+pub(super) struct Counts {
+    handle: Arc<OnceLock<Handle>>,
+    news: Notify,
+    states: Family<State, Gauge>,
+    reserved: Family<Of, Gauge>,
+    quota: Family<Node, Gauge>,
+    evaluations: Family<Outcome, Counter>,
+    backoffs: Family<Reason, Counter>,
+    preemptions: Family<Reason, Counter>,
+    requeuings: Counter,
+    waits: Histogram,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct Node {
+    tree: String,
+    node: String,
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    result: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: String,
+}
+
+impl Counts {
+    pub(super) fn register(
+        metrics: &Metrics,
+        handle: Arc<OnceLock<Handle>>,
+    ) -> Result<Self, RegisterError> {
+        Ok(Self {
+            handle,
+            news: Notify::new(),
+            states: metrics.gauges("queue_appwrappers", "AppWrappers, by state")?,
+            reserved: metrics.gauges(
+                "queue_reserved",
+                "What AppWrappers that passed ask for: thousandths of a cpu, bytes, or pieces",
+            )?,
+            quota: metrics.gauges(
+                "queue_quota_used",
+                "What nodes of quota trees have handed out: thousandths of a cpu, bytes, or pieces",
+            )?,
+            evaluations: metrics
+                .counters("queue_evaluations", "Evaluations that were told, by result")?,
+            backoffs: metrics.counters("queue_backoffs", "Pauses, by reason")?,
+            preemptions: metrics
+                .counters("queue_preemptions", "AppWrappers that were taken back, by reason")?,
+            requeuings: metrics.register(
+                "queue_requeuings",
+                "Times that too few pods of an AppWrapper came up in time",
+                Counter::default(),
+            )?,
+            waits: metrics.register(
+                "queue_dispatch_seconds",
+                "Time from when an AppWrapper was first seen until all its items were there",
+                WAITS.new_metric(),
+            )?,
+        })
+    }
+
+    fn count(&self, news: News) {
+        match news {
+            News::Passed => self.evaluated("passed"),
+            News::Parked(reason) => {
+                self.evaluated(&reason);
+                self.backoffs.get_or_create(&Reason { reason }).inc();
+            }
+            News::Pauses => {
+                let reason = "PreemptionTriggered".to_owned();
+                self.backoffs.get_or_create(&Reason { reason }).inc();
+            }
+            News::Dispatched(waited) => self.waits.observe(waited.as_secs_f64()),
+            News::TakenBack(reason) => {
+                self.preemptions.get_or_create(&Reason { reason }).inc();
+            }
+            News::Requeued => {
+                self.requeuings.inc();
+            }
+        }
+    }
+
+    fn evaluated(&self, result: &str) {
+        self.evaluations.get_or_create(&Outcome { result: result.to_owned() }).inc();
+    }
+
+    /// Counts what is so now, whenever something has changed.
+    pub(super) async fn run(&self, handle: &Handle, clock: &Clock) {
+        handle.filled().await;
+        loop {
+            self.take_stock(handle.world());
+            self.news.notified().await;
+            clock.sleep(EVERY).await;
+        }
+    }
+
+    fn take_stock(&self, world: &World) {
+        let mut states: BTreeMap<&'static str, i64> = BTreeMap::new();
+        let mut reserved = Amounts::default();
+        for wrapper in world.shelf::<AppWrapper>().all() {
+            *states.entry(state(&wrapper)).or_default() += 1;
+            if wrapper.status.can_run {
+                // Everything counts here, whatever the queue decides by.
+                reserved.add(&wrapper.demand().full);
+            }
+        }
+        for known in STATES {
+            let count = states.get(known).copied().unwrap_or_default();
+            self.states.get_or_create(&State { state: known }).set(count);
+        }
+        self.reserved.clear();
+        let Amounts { cpu, memory, gpu, others } = reserved;
+        let three = [("cpu", cpu), ("memory", memory), (GPU, gpu)];
+        let three = three.into_iter().map(|(name, amount)| (name.to_owned(), amount));
+        for (resource, amount) in three.chain(others) {
+            self.reserved.get_or_create(&Of { resource }).set(amount);
+        }
+        self.quota.clear();
+        for (node, amount) in quotas(world) {
+            self.quota.get_or_create(&node).set(amount);
+        }
+    }
+}
+
+/// What the nodes of quota trees have handed out, as their statuses say.
+fn quotas(world: &World) -> Vec<(Node, i64)> {
+    // Nobody looks at quota trees where they do not count.
+    let Some(shelf) = world.shelf_at::<Subtree>(&Subtree::RESOURCE) else { return Vec::new() };
+    let mut all = Vec::new();
+    for subtree in shelf.all() {
+        let Some(tree) = subtree.tree() else { continue };
+        // What is not a status of ours says nothing.
+        let status = QuotaSubtreeStatus::deserialize(&subtree.status).unwrap_or_default();
+        for child in status.children {
+            for (resource, amount) in child.allocated {
+                let amount = whole(&resource, amount);
+                let node = Node { tree: tree.to_owned(), node: child.name.clone(), resource };
+                all.push((node, amount));
+            }
+        }
+    }
+    all
+}
+
+fn whole(resource: &str, amount: Quantity) -> i64 {
+    match resource {
+        "cpu" => i64::try_from(amount.milli_rounded_up()).unwrap_or(i64::MAX),
+        _ => amount.value_rounded_up(),
+    }
+}
+
+const STATES: [&str; 8] = [
+    "New",
+    "Pending",
+    "Running",
+    "RunningHoldCompletion",
+    "Completed",
+    "Failed",
+    "Deleted",
+    "Other",
+];
+
+fn state(wrapper: &AppWrapper) -> &'static str {
+    match wrapper.state() {
+        None => "New",
+        Some(AppWrapperState::Pending) => "Pending",
+        Some(AppWrapperState::Running) => "Running",
+        Some(AppWrapperState::RunningHoldCompletion) => "RunningHoldCompletion",
+        Some(AppWrapperState::Completed) => "Completed",
+        Some(AppWrapperState::Failed) => "Failed",
+        Some(AppWrapperState::Deleted) => "Deleted",
+        Some(AppWrapperState::Other(_)) => "Other",
+    }
+}
+
+impl Controller for Counts {
+    fn name(&self) -> &'static str {
+        "queue-counts"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<AppWrapper>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        self.news.notify_one();
+        let leads = self.handle.get().is_some_and(|it| it.permit().check().is_ok());
+        // What was there before we came was counted by whoever was there.
+        if let (true, Some(before), Some(after)) = (leads, change.before(), change.after()) {
+            between(before, after).into_iter().for_each(|it| self.count(it));
+        }
+        Vec::new()
+    }
+
+    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
+        Plan::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gantry_process::metrics::Build;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_queue_is_counted() {
+        let metrics = Metrics::new(&Build::default());
+        let counts = Counts::register(&metrics, Arc::default()).unwrap();
+        let world = World::new([Kind::of::<AppWrapper>(), Kind::of::<Subtree>()]);
+        let jobs = [
+            ("a", json!({"state": "Running", "canrun": true})),
+            ("b", json!({"state": "Pending"})),
+            ("c", json!({"state": "Pending"})),
+        ];
+        for (name, status) in jobs {
+            let object = json!({
+                "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+                "spec": {"resources": {"GenericItems": [{"custompodresources":
+                    [{"replicas": 2, "requests": {"cpu": "1500m", "memory": "1Ki"}}]}]}},
+                "status": status,
+            });
+            world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
+        }
+        let tree = json!({
+            "metadata": {"name": "t", "namespace": "n", "uid": "t", "resourceVersion": "1",
+                "labels": {"tree": "team"}},
+            "status": {"children": [{"name": "gold", "allocated": {"cpu": "3"}}]},
+        });
+        world.find(&Subtree::RESOURCE).unwrap().saw(&tree.to_string()).unwrap();
+        counts.take_stock(&world);
+        for news in [
+            News::Passed,
+            News::Parked("quota limit exceeded".to_owned()),
+            News::Pauses,
+            News::TakenBack("QuotaReclaimed".to_owned()),
+            News::Requeued,
+            News::Dispatched(Duration::from_secs(2)),
+        ] {
+            counts.count(news);
+        }
+        let page = metrics.encode().unwrap();
+        for line in [
+            "gantry_queue_appwrappers{state=\"Pending\"} 2",
+            "gantry_queue_appwrappers{state=\"Running\"} 1",
+            "gantry_queue_appwrappers{state=\"Completed\"} 0",
+            "gantry_queue_reserved{resource=\"cpu\"} 3000",
+            "gantry_queue_reserved{resource=\"memory\"} 2048",
+            "gantry_queue_quota_used{tree=\"team\",node=\"gold\",resource=\"cpu\"} 3000",
+            "gantry_queue_evaluations_total{result=\"passed\"} 1",
+            "gantry_queue_evaluations_total{result=\"quota limit exceeded\"} 1",
+            "gantry_queue_backoffs_total{reason=\"PreemptionTriggered\"} 1",
+            "gantry_queue_backoffs_total{reason=\"quota limit exceeded\"} 1",
+            "gantry_queue_preemptions_total{reason=\"QuotaReclaimed\"} 1",
+            "gantry_queue_requeuings_total 1",
+            "gantry_queue_dispatch_seconds_bucket{le=\"2.5\"} 1",
+        ] {
+            assert!(page.lines().any(|it| it == line), "{line} is missing:\n{page}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! AppWrappers in a whole cluster, by what they wrap.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, JOBS, template};
+
+const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
+
+/// An AppWrapper with one item.
+fn wrapper(name: &str, completion: &str, item: &Value) -> Value {
+    let mut generic = json!({ "generictemplate": item });
+    if !completion.is_empty() {
+        generic["completionstatus"] = json!(completion);
+    }
+    json!({
+        "apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper",
+        "metadata": { "name": name },
+        "spec": { "resources": { "GenericItems": [generic] } },
+    })
+}
+
+fn has(wrapper: &Value, condition: &str) -> bool {
+    let list = wrapper["status"]["conditions"].as_array().into_iter().flatten();
+    list.into_iter().any(|it| it["type"] == condition)
+}
+
+/// The template of the Job has no labels of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_22_a_wrapped_job_runs_and_completes() {
+    let cluster = Cluster::ephemeral().await;
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "work" },
+        "spec": { "completions": 2, "parallelism": 2, "template": { "spec": {
+            "restartPolicy": "Never",
+            "containers": [{ "name": "main", "image": "example.com/work:1",
+                "resources": { "requests": { "cpu": "100m" } } }],
+        } } },
+    });
+    cluster.post(WRAPPERS, &wrapper("job", "Complete", &job)).await;
+    let path = format!("{WRAPPERS}/job");
+    let done = |it: &Value| it["status"]["state"] == "Completed";
+    let seen = cluster.until(&path, "completed", done).await;
+    for condition in ["Queueing", "HeadOfLine", "Dispatched", "Completed"] {
+        assert!(has(&seen, condition), "{condition}: {seen:#}");
+    }
+    assert_eq!(seen["status"]["Succeeded"], 2, "its pods were found by their label: {seen:#}");
+    let job = cluster.get(&format!("{JOBS}/work")).await;
+    assert_eq!(job["metadata"]["ownerReferences"][0]["kind"], "AppWrapper", "items stay: {job:#}");
+    assert_eq!(job["metadata"]["labels"]["appwrapper.mcad.ibm.com"], "job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrapped_workloads_and_pods_run() {
+    let cluster = Cluster::ephemeral().await;
+    let selector = |app: &str| json!({ "matchLabels": { "app": app } });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": { "replicas": 2, "selector": selector("web"), "template": template("web", "example.com/web:1") },
+    });
+    let set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "db" },
+        "spec": { "replicas": 2, "serviceName": "db", "selector": selector("db"),
+            "template": template("db", "example.com/db:1") },
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/bare:1" }] },
+    });
+    let table = [("deployment", 2, deployment), ("stateful-set", 2, set), ("pod", 1, pod)];
+    for (name, _, item) in &table {
+        cluster.post(WRAPPERS, &wrapper(name, "", item)).await;
+    }
+    for (name, pods, _) in &table {
+        let running =
+            |it: &Value| it["status"]["state"] == "Running" && it["status"]["running"] == *pods;
+        cluster.until(&format!("{WRAPPERS}/{name}"), "ran", running).await;
+    }
+    // What is wrapped goes with the wrapper.
+    let path = format!("{WRAPPERS}/deployment");
+    cluster.client.send(gantry_testkit::http::Request::delete(path.clone())).await.unwrap();
+    cluster.until(&path, "went", |it| it["code"] == 404).await;
+    let web = format!("{}/web", super::DEPLOYMENTS);
+    cluster.until(&web, "went with it", |it| it["code"] == 404).await;
+}
+
+/// A kind that the server does not have is an end, and one that comes later is not missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn ds_1_a_kind_may_come_later() {
+    let cluster = Cluster::ephemeral().await;
+    let widget = |name: &str| json!({ "apiVersion": "example.com/v1", "kind": "Widget", "metadata": { "name": name } });
+    cluster.post(WRAPPERS, &wrapper("early", "", &widget("one"))).await;
+    let failed = |it: &Value| it["status"]["state"] == "Failed";
+    let seen = cluster.until(&format!("{WRAPPERS}/early"), "failed", failed).await;
+    let text = "default/early creation failure: no matches for kind \"Widget\" in version \"example.com/v1\"";
+    let conditions = seen["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|it| it["message"] == text), "{seen:#}");
+
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            } } }],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    cluster.post(definitions, &definition).await;
+    cluster.post(WRAPPERS, &wrapper("late", "Finished=True", &widget("two"))).await;
+    let path = format!("{WRAPPERS}/late");
+    cluster.until(&path, "ran", |it| it["status"]["state"] == "Running").await;
+    // Its conditions are seen as those of any other kind.
+    let finished =
+        json!({ "status": { "conditions": [{ "type": "Finished", "status": "True" }] } });
+    cluster.merge("/apis/example.com/v1/namespaces/default/widgets/two", &finished).await;
+    cluster.until(&path, "completed", |it| it["status"]["state"] == "Completed").await;
+}
+
+/// One that does not fit waits, says why, and goes on when there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_fit_waits_and_is_shown() {
+    let cluster = Cluster::ephemeral().await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "large" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/bare:1" }] },
+    });
+    let mut large = wrapper("large", "", &pod);
+    large["spec"]["resources"]["GenericItems"][0]["custompodresources"] =
+        json!([{ "replicas": 1, "requests": { "cpu": "4000" } }]);
+    cluster.post(WRAPPERS, &large).await;
+    let path = format!("{WRAPPERS}/large");
+    let waits = |it: &Value| it["status"]["queuejobstate"] == "Backoff";
+    let seen = cluster.until(&path, "was told why it waits", waits).await;
+    let message = seen["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with("cpu: needs "), "{message}");
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let run = crate::gantry(&["status", "-o", "wide", "--kubeconfig", &kubeconfig]);
+    assert!(run.out.contains("appwrapper/large") && run.out.contains("cpu: needs"), "{}", run.out);
+    let node = json!({
+        "metadata": { "name": "giant", "annotations": { "kwok.x-k8s.io/node": "fake" } },
+        "status": {
+            "capacity": { "cpu": "8000", "memory": "1Ti", "pods": "110" },
+            "allocatable": { "cpu": "8000", "memory": "1Ti", "pods": "110" },
+        },
+    });
+    cluster.post("/api/v1/nodes", &node).await;
+    cluster.until(&path, "ran when there was room", |it| it["status"]["state"] == "Running").await;
+}
