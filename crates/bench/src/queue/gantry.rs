@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
 
@@ -14,7 +14,7 @@ use super::record::{Record, Seen};
 use super::requests::Requests;
 use super::shape::Shape;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, PATIENCE};
+use super::watch;
 use super::wrapper::{self, APP_WRAPPERS, PLAYED, QUOTAS};
 
 /// Who owns what, or who comes first: quota trees with preemption, as Kueue has it, or nothing but the
@@ -61,9 +61,8 @@ pub(crate) async fn measure(
     let mut record = Record::default();
     let seen = async {
         while record.completed < shape.jobs() {
-            let event = clock.timeout(PATIENCE, events.recv()).await;
-            let event = event.with_context(|| progress(&record, shape, &operator))?;
-            let Some((event, now)) = event else { bail!("the watch ended") };
+            let seen = watch::seen(&mut events, clock).await;
+            let (event, now) = seen.with_context(|| progress(&record, shape, &operator))?;
             record.saw(event, now)?;
         }
         anyhow::Ok(())

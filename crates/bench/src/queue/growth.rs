@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::Tasks;
 use gantry_testkit::http::Request;
@@ -17,7 +17,7 @@ use super::program::Program;
 use super::record::{Record, Seen};
 use super::shape::Class;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, Event, PATIENCE};
+use super::watch::{self, Event};
 use super::wrapper::{self, APP_WRAPPERS, PLAYED};
 use crate::usage;
 
@@ -131,12 +131,11 @@ async fn see(
 ) -> anyhow::Result<Vec<Moment>> {
     let mut passages = Vec::new();
     while !enough(record) {
-        let event = clock.timeout(PATIENCE, events.recv()).await;
-        let event = event.with_context(|| {
+        let seen = watch::seen(events, clock).await;
+        let (event, now) = seen.with_context(|| {
             let Record { queued, passed, .. } = record;
             format!("{queued} were queued and {passed} passed\n{}", operator.tail())
         })?;
-        let Some((event, now)) = event else { bail!("the watch ended") };
         let before = record.passed;
         record.saw(event, now)?;
         if record.passed > before {

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
 use gantry_testkit::http::Request;
@@ -16,7 +16,7 @@ use super::gantry::lost;
 use super::program::{Cost, Program};
 use super::requests::Requests;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, PATIENCE};
+use super::watch;
 use super::wrapper::APP_WRAPPERS;
 
 /// Nodes of the measurement; the original leaves their number open.
@@ -101,11 +101,10 @@ pub(crate) async fn measure(
     let mut succeeded = HashSet::new();
     let seen = async {
         while succeeded.len() < count {
-            let event = clock.timeout(PATIENCE, events.recv()).await;
-            let event = event.with_context(|| {
+            let seen = watch::seen(&mut events, clock).await;
+            let (event, _) = seen.with_context(|| {
                 format!("{} of {count} jobs succeeded\n{}", succeeded.len(), controller.tail())
             })?;
-            let Some((event, _)) = event else { bail!("the watch ended") };
             if event.object.status.succeeded > 0 {
                 succeeded.insert(event.object.metadata.name);
             }

@@ -45,7 +45,8 @@ impl Outcome {
         };
         let jobs = self.waits.values().map(Vec::len).sum::<usize>().max(1) as f64;
         let wall = self.wall.as_secs_f64();
-        let writes = self.requests.writes().saturating_sub(self.own_writes);
+        let events = self.requests.events();
+        let writes = self.requests.writes().saturating_sub(self.own_writes + events);
         let mut all = vec![
             figure("wall", wall, "s", Better::Less),
             Figure {
@@ -68,6 +69,7 @@ impl Outcome {
             figure("processor", self.cost.cpu.as_secs_f64(), "s", Better::Less),
             figure("memory, peak", self.cost.peak, "MB", Better::Less),
             figure("writes a job", writes as f64 / jobs, "", Better::Less),
+            figure("events a job", events as f64 / jobs, "", Better::Less),
             figure("lists after the start", self.requests.lists() as f64, "", Better::Less),
         ]);
         all

@@ -60,6 +60,12 @@ impl Requests {
         self.count(|verb| matches!(verb, "POST" | "PUT" | "PATCH" | "APPLY" | "DELETE"))
     }
 
+    /// Events, which tell people what was done.
+    pub(crate) fn events(&self) -> u64 {
+        let told = self.0.iter().filter(|(key, _)| *key == "POST events" || *key == "PATCH events");
+        told.map(|(_, count)| count).sum()
+    }
+
     /// Lists.
     pub(crate) fn lists(&self) -> u64 {
         self.count(|verb| verb == "LIST")
@@ -100,10 +106,12 @@ mod tests {
             line(409, "PATCH", "appwrappers", "status", "3"),
             line(200, "PUT", "leases", "", "7"),
             line(201, "POST", "appwrappers", "", "10"),
+            line(201, "POST", "events", "", "4"),
+            line(200, "PATCH", "events", "", "2"),
         ];
         let found = Requests::parse(&text.concat()).since(&before);
         assert_eq!(found.0["PATCH appwrappers/status"], 1_500_003);
-        assert_eq!((found.writes(), found.lists()), (1_500_013, 0));
+        assert_eq!((found.writes(), found.events(), found.lists()), (1_500_019, 6, 0));
         assert!(found.show()[0].ends_with("1500003 PATCH appwrappers/status"));
     }
 }

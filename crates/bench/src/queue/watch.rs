@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use gantry_process::clock::{Clock, Moment};
+use gantry_process::clock::{Clock, Moment, TimedOut};
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_testkit::http::{Client, Protocol, Request, Stream, Target};
 use serde::Deserialize;
@@ -38,9 +38,17 @@ pub(crate) enum Change {
 pub(crate) async fn open(target: &Target, path: &str, clock: &Clock) -> anyhow::Result<Stream> {
     let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
     let path = format!("{path}?watch=true&timeoutSeconds=7200");
-    let stream = client.open(Request::get(&path)).await.context("could not watch")?;
-    ensure!(stream.status.is_success(), "{path}: {}", stream.status);
-    Ok(stream)
+    let begun = clock.moment();
+    loop {
+        let stream = client.open(Request::get(&path)).await.context("could not watch")?;
+        if stream.status.is_success() {
+            return Ok(stream);
+        }
+        // A kind that was defined a moment ago cannot be watched yet.
+        let early = stream.status.as_u16() == 429 && clock.moment() - begun < PATIENCE;
+        ensure!(early, "{path}: {}", stream.status);
+        clock.sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// The next event, or nothing when the server has ended the answer.
@@ -77,4 +85,22 @@ pub(crate) fn events<Object: DeserializeOwned + Send + 'static>(
         }
     });
     told
+}
+
+/// The next event that was seen. When no more can come, somebody has been lost, and whoever joins the
+/// tasks learns who: this waits for that.
+///
+/// # Errors
+/// Nothing happened for too long.
+pub(crate) async fn seen<Object>(
+    events: &mut mpsc::Receiver<(Event<Object>, Moment)>,
+    clock: &Clock,
+) -> Result<(Event<Object>, Moment), TimedOut> {
+    let next = async {
+        match events.recv().await {
+            Some(seen) => seen,
+            None => std::future::pending().await,
+        }
+    };
+    clock.timeout(PATIENCE, next).await
 }
