@@ -82,3 +82,22 @@ bench-scheduling: ## Measure schedulers with devices on a real API server (ARGS=
 	@testbed/build
 	cargo build --release --package gantry --package gantry-bench
 	"$(CARGO_TARGET_DIR)/release/bench-scheduling" --json "$(CARGO_TARGET_DIR)/bench-scheduling.json" $(ARGS)
+
+# Peers are built from pinned Go modules, beside our own programs.
+PEERS := $(CARGO_TARGET_DIR)/peers
+KUEUE := sigs.k8s.io/kueue
+MCAD := github.com/project-codeflare/multi-cluster-app-dispatcher
+module = $$(cd testbed/$(1) && go list -m -f '{{.Dir}}' $(2))
+.PHONY: bench-queue
+bench-queue: ## Measure queues of jobs on a real API server (ARGS='--scale 0.1 baseline'); needs Go
+	@scripts/check-tools
+	@testbed/build
+	mkdir -p "$(PEERS)"
+	cd testbed/kueue && go build -o "$(PEERS)/" ./cmd/core \
+		$(KUEUE)/test/performance/scheduler/minimalkueue $(KUEUE)/test/performance/scheduler/runner
+	cd testbed/mcad && go build -o "$(PEERS)/" $(MCAD)/cmd/kar-controllers
+	cargo build --release --package gantry --package gantry-bench
+	"$(CARGO_TARGET_DIR)/release/bench-queue" --json "$(CARGO_TARGET_DIR)/bench-queue.json" \
+		--kueue "$(PEERS)" --kueue-definitions "$(call module,kueue,$(KUEUE))/config/components/crd/bases" \
+		--mcad "$(PEERS)/kar-controllers" --mcad-definitions "$(call module,mcad,$(MCAD))/config/crd/bases" $(ARGS)
+	@echo "all figures: $(CARGO_TARGET_DIR)/bench-queue.json"

@@ -1,0 +1,123 @@
+//! Our operator under Kueue's load.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use gantry_process::clock::Clock;
+use gantry_process::tasks::Tasks;
+
+use super::arrive::arrive;
+use super::outcome::Outcome;
+use super::play::play;
+use super::program::{Cost, Program};
+use super::record::{Record, Seen};
+use super::requests::Requests;
+use super::shape::Shape;
+use super::stage::{Limit, Operator, SETTLE, Stage};
+use super::watch;
+use super::wrapper::{self, APP_WRAPPERS, PLAYED, QUOTAS};
+
+/// Who owns what, or who comes first: quota trees with preemption, as Kueue has it, or nothing but the
+/// nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Quota,
+    Nodes,
+}
+
+/// Lets all jobs of a shape come, wait, run and end.
+pub(crate) async fn measure(
+    shape: &Shape,
+    sharing: Sharing,
+    limit: Limit,
+    clock: &Clock,
+    tasks: &mut Tasks,
+) -> anyhow::Result<Outcome> {
+    let stage = Stage::real(clock).await?;
+    stage.define(tasks).await?;
+    let namespaces = shape.all_queues().into_iter().map(|it| wrapper::namespace(&it.name));
+    stage.create("/api/v1/namespaces", &namespaces.collect::<Vec<_>>(), tasks).await?;
+    let (_, cpus) = shape.cpus();
+    stage.create("/api/v1/nodes", &wrapper::nodes(cpus), tasks).await?;
+    let queue = match sharing {
+        Sharing::Quota => {
+            stage.create(QUOTAS, &wrapper::quotas(shape), tasks).await?;
+            "quotaEnabled: true, preemption: true"
+        }
+        Sharing::Nodes => "",
+    };
+    let mut tasks = tasks.child();
+    let wrappers = format!("{APP_WRAPPERS}/appwrappers");
+    let wrappers = watch::open(&stage.target, &wrappers, clock).await?;
+    let jobs = watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
+    let mut events = watch::events::<Seen>(wrappers, clock, &mut tasks);
+    let played = play(jobs, &stage.clients[0], clock, &mut tasks);
+
+    let mut operator = stage.operator(&Operator { limit, queue })?;
+    clock.sleep(SETTLE).await;
+    operator.must_run()?;
+    let before = (operator.cost(), Requests::read(&stage.clients[0]).await?);
+    arrive(shape, sharing == Sharing::Quota, &stage.clients, clock, &mut tasks);
+    let mut record = Record::default();
+    let seen = async {
+        while record.completed < shape.jobs() {
+            let seen = watch::seen(&mut events, clock).await;
+            let (event, now) = seen.with_context(|| progress(&record, shape, &operator))?;
+            record.saw(event, now)?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        seen = seen => seen?,
+        lost = lost(&mut tasks) => return Err(lost.context(operator.tail())),
+    }
+    let (cost, requests) = (operator.cost(), Requests::read(&stage.clients[0]).await?);
+    operator.must_run()?;
+    Ok(outcome(&record, shape, (before.0, cost), requests.since(&before.1), played.count()))
+}
+
+fn progress(record: &Record, shape: &Shape, operator: &Program) -> String {
+    let Record { queued, passed, completed, .. } = record;
+    let all = shape.jobs();
+    let tail = operator.tail();
+    format!("of {all} jobs, {queued} were queued, {passed} passed and {completed} ended\n{tail}")
+}
+
+/// What ends a measurement before its time; arrivals that are done do not.
+pub(crate) async fn lost(tasks: &mut Tasks) -> anyhow::Error {
+    match tasks.join().await {
+        Err(lost) => lost.into(),
+        Ok(()) => anyhow::anyhow!("nobody watches any more"),
+    }
+}
+
+fn outcome(
+    record: &Record,
+    shape: &Shape,
+    (before, after): (Cost, Cost),
+    requests: Requests,
+    played: u64,
+) -> Outcome {
+    let classes = record.classes();
+    let cpu = |name: &str| {
+        let class = shape.classes.iter().find(|class| class.name == name);
+        class.map_or(0.0, |class| f64::from(class.cpu))
+    };
+    let held: f64 = classes.iter().map(|(name, it)| cpu(name) * it.held.as_secs_f64()).sum();
+    let (_, cpus) = shape.cpus();
+    #[expect(clippy::cast_precision_loss, reason = "a cluster has far fewer than 2^52 cpus")]
+    let all = cpus as f64 * record.wall().as_secs_f64();
+    Outcome {
+        wall: record.wall(),
+        usage: held / all.max(f64::MIN_POSITIVE),
+        taken_back: classes.values().map(|class| u64::from(class.taken_back)).sum(),
+        waits: classes.into_iter().map(|(name, class)| (name, class.waits)).collect(),
+        cost: Cost { cpu: after.cpu.saturating_sub(before.cpu), peak: after.peak },
+        requests,
+        own_writes: played + shape.jobs() as u64,
+        notes: Vec::new(),
+    }
+}
+
+/// How long a run may take at most.
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);

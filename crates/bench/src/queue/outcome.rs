@@ -1,0 +1,77 @@
+//! What came of a run, in the figures that every side has.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::program::Cost;
+use super::requests::Requests;
+use crate::report::{Better, Figure};
+use crate::sample::Samples;
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// From the first sight of the first job until the last was done.
+    pub(crate) wall: Duration,
+    /// How long jobs of each class waited.
+    pub(crate) waits: BTreeMap<String, Vec<Duration>>,
+    /// The share of all cpus that was held, over the whole time.
+    pub(crate) usage: f64,
+    /// How often a job had to give back what it held.
+    pub(crate) taken_back: u64,
+    /// What the controller took.
+    pub(crate) cost: Cost,
+    /// All requests to the server.
+    pub(crate) requests: Requests,
+    /// How many writes were those of the measurement itself.
+    pub(crate) own_writes: u64,
+    /// What else there is to know.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The figures, of this target and under these conditions.
+    #[expect(clippy::cast_precision_loss, reason = "counts of jobs are far below 2^52")]
+    pub(crate) fn figures(&self, target: &str, setting: &str) -> Vec<Figure> {
+        let figure = |what: &str, value, unit, better| Figure {
+            what: what.to_owned(),
+            target: target.to_owned(),
+            setting: setting.to_owned(),
+            value,
+            unit,
+            better,
+            times: None,
+            cpu_us: None,
+        };
+        let jobs = self.waits.values().map(Vec::len).sum::<usize>().max(1) as f64;
+        let wall = self.wall.as_secs_f64();
+        let events = self.requests.events();
+        let writes = self.requests.writes().saturating_sub(self.own_writes + events);
+        let mut all = vec![
+            figure("wall", wall, "s", Better::Less),
+            Figure {
+                cpu_us: Some(self.cost.cpu.as_secs_f64() * 1e6 / jobs),
+                ..figure("dispatches", jobs / wall.max(1e-9), "/s", Better::More)
+            },
+        ];
+        for (class, waits) in &self.waits {
+            let mut samples = Samples::default();
+            waits.iter().for_each(|wait| samples.add(*wait));
+            let total: f64 = waits.iter().map(Duration::as_secs_f64).sum();
+            let mean = total * 1000.0 / waits.len().max(1) as f64;
+            let what = format!("mean wait, {class}");
+            let times = Some(samples.summary());
+            all.push(Figure { times, ..figure(&what, mean, "ms", Better::Less) });
+        }
+        all.extend([
+            figure("usage", self.usage * 100.0, "%", Better::More),
+            figure("taken back", self.taken_back as f64, "", Better::Less),
+            figure("processor", self.cost.cpu.as_secs_f64(), "s", Better::Less),
+            figure("memory, peak", self.cost.peak, "MB", Better::Less),
+            figure("writes a job", writes as f64 / jobs, "", Better::Less),
+            figure("events a job", events as f64 / jobs, "", Better::Less),
+            figure("lists after the start", self.requests.lists() as f64, "", Better::Less),
+        ]);
+        all
+    }
+}

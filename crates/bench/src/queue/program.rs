@@ -1,0 +1,115 @@
+//! A controller under measurement, as a process of its own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::usage;
+
+/// A running program. Ends with this value.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    name: &'static str,
+    log: PathBuf,
+}
+
+/// What a program has taken so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    /// Processor time.
+    pub(crate) cpu: Duration,
+    /// The most memory it ever had, in megabytes.
+    pub(crate) peak: f64,
+}
+
+impl Program {
+    /// Starts a program whose output goes to a file in this folder.
+    pub(crate) fn start(
+        name: &'static str,
+        program: &Path,
+        arguments: &[OsString],
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        ensure!(program.is_file(), "there is no {}: build it first", program.display());
+        let log = folder.join(format!("{name}.log"));
+        let file = fs::File::create(&log)?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env("NAMESPACE", "default")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("could not start {}", program.display()))?;
+        Ok(Self { child, name, log })
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has taken so far.
+    pub(crate) fn cost(&self) -> Cost {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let peak = status.ok().as_deref().and_then(peak_kilobytes).unwrap_or_default();
+        Cost { cpu: usage::cpu(&[self.pid()]), peak: f64::from(peak) / 1000.0 }
+    }
+
+    /// Whether it has ended by itself, and well.
+    pub(crate) fn has_ended(&mut self) -> anyhow::Result<bool> {
+        match self.child.try_wait()? {
+            None => Ok(false),
+            Some(status) if status.success() => Ok(true),
+            Some(status) => bail!("{} ended with {status}\n{}", self.name, self.tail()),
+        }
+    }
+
+    /// It is needed until the end.
+    pub(crate) fn must_run(&mut self) -> anyhow::Result<()> {
+        ensure!(!self.has_ended()?, "{} ended\n{}", self.name, self.tail());
+        Ok(())
+    }
+
+    /// The end of what it said.
+    pub(crate) fn tail(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that was built together with this one.
+pub(crate) fn beside_this_program(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("could not find this program")?;
+    Ok(own.with_file_name(name))
+}
+
+fn peak_kilobytes(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_read_from_the_status_of_a_process() {
+        assert_eq!(peak_kilobytes("VmPeak:\t 99 kB\nVmHWM:\t   1234 kB\n"), Some(1234));
+        assert_eq!(peak_kilobytes("Name:\tkthreadd\n"), None);
+    }
+}
