@@ -216,7 +216,7 @@ mod tests {
         };
         let catalog = Catalog::open();
         let jobs = TypeName::of(&JOBS);
-        assert_eq!(catalog.unsettled(&wrapper(false)), [jobs.clone()]);
+        assert_eq!(catalog.unsettled(&wrapper(false)), std::slice::from_ref(&jobs));
         catalog.put(jobs.clone(), Entry::Absent, at(5));
         assert_eq!(catalog.unsettled(&wrapper(false)), [], "nothing is done about it yet");
         assert_eq!(catalog.unsettled(&wrapper(true)), [jobs]);
