@@ -1,10 +1,14 @@
-//! Why a pod waits, in words.
+//! Why a pod waits, and what its authors are told, in words.
 
 use std::collections::BTreeMap;
 
+use gantry_devices::lower::{ClaimError, Fault, Note as Remark};
 use gantry_devices::problem::{Answer, Budget, Reason, Report, Request};
 use gantry_devices::{Chosen, Offer, allocate};
+use gantry_reconcile::Note;
 
+use crate::carrier::Trouble;
+use crate::claim::Claim;
 use crate::ledger;
 
 use super::offer::Tally;
@@ -126,4 +130,30 @@ fn text(reason: &Reason) -> String {
         | Reason::Insufficient { .. }
         | Reason::PoolExhausted { .. } => reason.to_string(),
     }
+}
+
+/// What the author of a claim is told when it gets its devices.
+pub(super) fn remark(remark: &Remark, entry: &str, claim: &Claim) -> Option<Note> {
+    match remark {
+        Remark::LimitNotEnforced { claim: of, term, name } if of == entry => {
+            let text =
+                format!("entry {term}: the limit on \"{name}\" is passed on and bounds nothing");
+            Some(Note::warning(claim.reference(), "LimitNotEnforced", text))
+        }
+        // Only files do without classes.
+        Remark::LimitNotEnforced { .. } | Remark::ClassIgnored { .. } => None,
+    }
+}
+
+/// A claim that contradicts its class, or has none.
+pub(super) fn refused(error: &ClaimError) -> Trouble {
+    let reason = match error.fault {
+        Fault::NoClass(_) => "ClassNotFound",
+        Fault::Driver { .. }
+        | Fault::Mode { .. }
+        | Fault::Count { .. }
+        | Fault::NotANumber { .. }
+        | Fault::All { .. } => "InvalidClaim",
+    };
+    Trouble::new(reason, error.to_string())
 }

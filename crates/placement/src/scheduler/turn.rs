@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry};
-use gantry_devices::lower::{ClaimError, Fault, Note as Remark, Wanted};
+use gantry_devices::lower::{Note as Remark, Wanted};
 use gantry_devices::problem::Budget;
 use gantry_devices::{Offer, Packing, choose};
 use gantry_pods::Requests;
@@ -312,7 +312,7 @@ impl<'a> Turn<'a> {
         let scene = &mut self.scene;
         let lowered =
             scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
-        let lowered = lowered.map_err(|error| refused(&error))?;
+        let lowered = lowered.map_err(|error| told::refused(&error))?;
         let request = lowered.request;
         let mut good: Vec<Offer> =
             offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
@@ -393,7 +393,7 @@ impl<'a> Turn<'a> {
         for (at, (entry, claim)) in open.iter().enumerate() {
             let (given, copies) = (&solution.given[at], &solution.copies[at]);
             let write = commit(&self.scene, pod, solution.node, claim, given, copies, &live[at]);
-            let told = solution.remarks.iter().filter_map(|it| remark(it, entry, claim));
+            let told = solution.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
             self.plan.steps.push(told.fold(Step::new(write), Step::done));
         }
     }
@@ -465,19 +465,6 @@ fn about(pod: &Pod) -> Reference {
     Reference::to(&Pod::RESOURCE, &pod.metadata)
 }
 
-/// What the author of a claim is told when it gets its devices.
-fn remark(remark: &Remark, entry: &str, claim: &Claim) -> Option<Note> {
-    match remark {
-        Remark::LimitNotEnforced { claim: of, term, name } if of == entry => {
-            let text =
-                format!("entry {term}: the limit on \"{name}\" is passed on and bounds nothing");
-            Some(Note::warning(claim.reference(), "LimitNotEnforced", text))
-        }
-        // Only files do without classes.
-        Remark::LimitNotEnforced { .. } | Remark::ClassIgnored { .. } => None,
-    }
-}
-
 /// Whether a node reaches the pools in which something is set aside.
 fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
     let inventory = &scene.stock.snapshot.inventory;
@@ -487,17 +474,4 @@ fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
             .iter()
             .any(|at| inventory.pools().get(*at).is_some_and(|it| it.name == line.pool))
     })
-}
-
-/// A claim that contradicts its class, or has none.
-fn refused(error: &ClaimError) -> Trouble {
-    let reason = match error.fault {
-        Fault::NoClass(_) => "ClassNotFound",
-        Fault::Driver { .. }
-        | Fault::Mode { .. }
-        | Fault::Count { .. }
-        | Fault::NotANumber { .. }
-        | Fault::All { .. } => "InvalidClaim",
-    };
-    Trouble::new(reason, error.to_string())
 }
