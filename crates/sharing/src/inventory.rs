@@ -280,6 +280,8 @@ const FIXED: &[(ObjectKind, &str, &str, Wins)] = &[
     (BINDING, "gantry-scaling", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-devices", OPTIONAL, Wins::Administrator),
     (BINDING, "gantry-devices", OPTIONAL, Wins::Administrator),
+    (ROLE, "gantry-devices-webhook", OPTIONAL, Wins::Administrator),
+    (BINDING, "gantry-devices-webhook", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-simulation", OPTIONAL, Wins::Administrator),
     (BINDING, "gantry-simulation", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-wrapped-secrets", OPTIONAL, Wins::Administrator),
