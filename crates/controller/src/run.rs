@@ -323,7 +323,9 @@ impl Shell {
         if told.is_err() {
             tracing::warn!("stopped before all events were written");
         }
-        let clean = outcome.is_ok() && finished.is_ok();
+        // An event that is under way is a write like any other.
+        drop(scribe);
+        let clean = outcome.is_ok() && finished.is_ok() && told.is_ok();
         let how = if clean { lease::Leave::Release } else { lease::Leave::Abandon };
         // Nobody listens where there is no lease, or where it was lost.
         let _ = leave.send(how);

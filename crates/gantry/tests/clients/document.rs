@@ -114,9 +114,9 @@ async fn every_command_about_the_queue_works() {
     let Outcome { out, err, .. } = walk(&shell, "queue.md");
     for words in [
         "appwrapper.workload.codeflare.dev/train condition met",
-        "Resources: cpu: needs 45, 36 available, 9 missing",
+        "Resources: cpu: needs 90, 70 available, 20 missing",
         "position    1 of 1",
-        "deployment/second   cpu 45, found in the template   not made",
+        "deployment/second   cpu 90, found in the template   not made",
         "wait for others to end, or delete some",
         "Quota: node \"silver\" of quota tree team lacks 5 of cpu",
         "Quota: quota tree team has no node \"bronze\"",

@@ -89,7 +89,8 @@ impl Site {
     pub(crate) async fn until(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let give_up = self.clock.moment() + PATIENCE;
         loop {
-            let answer = self.get(path).await.json().unwrap();
+            // What is not served yet is answered in plain text.
+            let answer = self.get(path).await.json().unwrap_or(Value::Null);
             if wanted(&answer) {
                 return answer;
             }
