@@ -31,6 +31,9 @@ use correlate::{Correlator, Post, Said};
 /// can bring about at once. On overflow the newest is dropped and counted: events are a courtesy.
 const WAITING: usize = 10_000;
 
+/// How long events are still begun after the shell was told to stop.
+pub(crate) const LAST: Duration = Duration::from_secs(2);
+
 /// How often an event is offered to a server that does not answer.
 const TRIES: u32 = 12;
 
@@ -99,7 +102,13 @@ impl Scribe {
             self.write(dictated, &stop).await;
         }
         self.queue.close();
+        // None is broken off: one that is under way when the lease is given back might arrive later.
+        let until = self.writer.clock.moment() + LAST;
         while let Some(dictated) = self.queue.recv().await {
+            if self.writer.clock.moment() >= until {
+                tracing::warn!("stopped before all events were written");
+                break;
+            }
             self.write(dictated, &stop).await;
         }
         Ok(())

@@ -320,9 +320,6 @@ impl Shell {
         drop(workers);
         hush.cancel();
         let told = self.clock.timeout(LAST_EVENTS, ended(&mut scribe)).await;
-        if told.is_err() {
-            tracing::warn!("stopped before all events were written");
-        }
         // An event that is under way is a write like any other.
         drop(scribe);
         let clean = outcome.is_ok() && finished.is_ok() && told.is_ok();
@@ -378,8 +375,8 @@ impl Lookout {
 /// How many kinds may wait to be followed: more wait for their turn.
 const NEWCOMERS: usize = 16;
 
-/// How long the last events may take.
-const LAST_EVENTS: Duration = Duration::from_secs(2);
+/// How long the last events may take: as long as more of them are begun, and as long again for the last.
+const LAST_EVENTS: Duration = Duration::from_secs(2 * events::LAST.as_secs());
 
 /// Starts the workers when the caches are filled and the lease is held, and waits for their end.
 async fn start(
