@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::claim::{self, Claim, is_hold};
 use crate::condition::{self, Says, second};
 use crate::gate;
-use crate::ledger;
+use crate::ledger::{self, Worth};
 use crate::scheduler::scene::{catalog, whole};
 use crate::seen::Seen;
 
@@ -28,6 +28,10 @@ pub struct Books;
 /// How old an entry is before it is said that its claim stands for it: nobody waits to know, and
 /// whoever sets devices aside in the same pool meanwhile need not try again.
 const LAZY: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long an entry that is worth nothing may stay: nobody is kept from its device by it, and whoever
+/// writes to the pool next crosses it out in the same write.
+const SWEEP: SignedDuration = SignedDuration::from_secs(1);
 
 type Claims = Seen<DeviceClaim>;
 type Pools = Seen<DevicePool>;
@@ -112,39 +116,34 @@ fn kept(
     now: Timestamp,
     plan: &mut Plan,
 ) -> (Vec<LedgerEntry>, Vec<Reference>) {
-    let claims = world.shelf::<Claims>();
-    let name = &pool.metadata.name;
     let mut gone = Vec::new();
     let mut entries = Vec::new();
+    let mut due = |since: Timestamp, wait: SignedDuration| {
+        let due = since.checked_add(wait).unwrap_or(since);
+        if due > now {
+            plan.look_at(due, now);
+        }
+        due <= now
+    };
     for entry in &pool.status.allocations {
-        let key = ledger::claim_key(entry);
-        let seen = claims.get(&key).filter(|it| it.metadata.uid.as_str() == entry.claim_ref.uid);
-        let Some(seen) = seen else {
-            if claims.is_unreadable(&key) {
-                entries.push(entry.clone());
-                continue;
+        match ledger::worth(world, &pool.metadata.name, entry) {
+            Worth::Stands => {
+                let mut entry = entry.clone();
+                if entry.state == HoldState::Reserved && due(entry.since.0, LAZY) {
+                    entry.state = HoldState::Bound;
+                }
+                entries.push(entry);
             }
-            let uid = Uid::new(&entry.claim_ref.uid);
-            let resource = <Claims as View>::RESOURCE;
-            let claim = Reference { resource, key, uid, field: String::new() };
-            if !gone.contains(&claim) {
-                gone.push(claim);
+            Worth::Nothing(since) if due(since, SWEEP) => {}
+            Worth::Counts | Worth::Unknown | Worth::Nothing(_) => entries.push(entry.clone()),
+            Worth::Unclaimed => {
+                let (resource, key) = (<Claims as View>::RESOURCE, ledger::claim_key(entry));
+                let uid = Uid::new(&entry.claim_ref.uid);
+                let claim = Reference { resource, key, uid, field: String::new() };
+                if !gone.contains(&claim) {
+                    gone.push(claim);
+                }
             }
-            continue;
-        };
-        let claim = Claim::Plain(seen);
-        let mut stands = claim.allocations().iter().filter(|it| is_hold(it));
-        if stands.any(|it| ledger::is_about(entry, name, it)) {
-            let mut entry = entry.clone();
-            let due = entry.since.0.checked_add(LAZY).unwrap_or(entry.since.0);
-            match entry.state {
-                HoldState::Bound => {}
-                HoldState::Reserved if due <= now => entry.state = HoldState::Bound,
-                HoldState::Reserved => plan.look_at(due, now),
-            }
-            entries.push(entry);
-        } else if ledger::is_live(entry, claim.horizon()) {
-            entries.push(entry.clone());
         }
     }
     (entries, gone)

@@ -14,7 +14,7 @@ use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{Key, Note, Reference, Resource, Step, View, World, Write, names};
 use serde_json::{Value, json};
 
-use crate::claim::{Claim, ENTRY_ANNOTATION};
+use crate::claim::{Claim, ENTRY_ANNOTATION, FINALIZER};
 use crate::seen::Seen;
 
 /// Why nothing can be done for a pod at present.
@@ -282,6 +282,8 @@ fn make(pod: &Pod, entry: &str, metadata: Option<&TemplateMetadata>, wish: Wish<
             "labels": metadata.labels,
             "annotations": annotations,
             "ownerReferences": [controlled_by(&Pod::RESOURCE, &pod.metadata)],
+            // It is made to be given devices: there is no time without them.
+            "finalizers": [FINALIZER],
         },
         "spec": spec,
     });

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use gantry_api::devices::{
-    AccessMode, ClaimReference, DeviceAllocation, DevicePool, HoldState, LedgerEntry,
+    AccessMode, ClaimReference, DeviceAllocation, DeviceClaim, DevicePool, HoldState, LedgerEntry,
 };
 pub(crate) use gantry_pods::devices::names;
-use gantry_reconcile::{Key, Part, View, Write};
+use gantry_reconcile::{Key, Part, View, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, is_hold};
 use crate::condition::second;
 use crate::seen::Seen;
 
@@ -56,9 +56,47 @@ impl<'a> Ledgers<'a> {
         self.of(claim).iter().filter(|it| is_live(it.entry, horizon)).copied().collect()
     }
 
+    /// The entries that are worth nothing.
+    pub(crate) fn void(&self, world: &World) -> Vec<Line<'a>> {
+        let is_void = |it: &&Line<'a>| matches!(worth(world, it.pool, it.entry), Worth::Nothing(_));
+        self.0.values().flatten().filter(is_void).copied().collect()
+    }
+
     /// Whether a claim's allocation stands in a ledger.
     pub(crate) fn has(&self, claim: &Claim, allocation: &DeviceAllocation) -> bool {
         self.of(claim).iter().any(|it| is_about(it.entry, it.pool, allocation))
+    }
+}
+
+/// What an entry is worth, by its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// The claim has what the entry says.
+    Stands,
+    /// The claim may be given what the entry says.
+    Counts,
+    /// The claim will never have anything by this entry: it gave back what it had, at this time. That
+    /// stays true whatever becomes of the claim.
+    Nothing(Timestamp),
+    /// The claim cannot be understood.
+    Unknown,
+    /// There is no such claim to be seen. It may be gone, or new.
+    Unclaimed,
+}
+
+/// What an entry of a pool is worth.
+pub(crate) fn worth(world: &World, pool: &str, entry: &LedgerEntry) -> Worth {
+    let (claims, key) = (world.shelf::<Seen<DeviceClaim>>(), claim_key(entry));
+    let seen = claims.get(&key).filter(|it| it.metadata.uid.as_str() == entry.claim_ref.uid);
+    let Some(seen) = seen else {
+        return if claims.is_unreadable(&key) { Worth::Unknown } else { Worth::Unclaimed };
+    };
+    let claim = Claim::Plain(seen);
+    let mut stands = claim.allocations().iter().filter(|it| is_hold(it));
+    match claim.horizon() {
+        _ if stands.any(|it| is_about(entry, pool, it)) => Worth::Stands,
+        Some(horizon) if !is_live(entry, Some(horizon)) => Worth::Nothing(horizon),
+        Some(_) | None => Worth::Counts,
     }
 }
 

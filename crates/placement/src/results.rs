@@ -112,42 +112,65 @@ fn told(world: &World, pod: &Pod) -> Option<Value> {
     if !resolved.missing.is_empty() || !has_all {
         return None;
     }
-    let names: BTreeMap<&str, &str> =
-        resolved.claims.iter().map(|(entry, claim)| (entry.as_str(), claim.name())).collect();
-    let devices = devices(world, &asked, &resolved.claims);
-    let annotations = [
-        (STATUSES_ANNOTATION, json!(names).to_string()),
-        (ALLOCATIONS_ANNOTATION, devices.to_string()),
-    ];
+    let got: Vec<Got<'_>> =
+        resolved.claims.iter().map(|(entry, claim)| Got::already(entry, claim)).collect();
+    let annotations = annotations(world, &asked, &got);
     // A pool that is gone cannot be asked for its driver again.
     let pools = world.shelf::<Seen<DevicePool>>();
     let got = resolved.claims.iter().flat_map(|(_, it)| it.allocations());
     let gone = got.into_iter().any(|it| pools.get(&Key::cluster(&it.device_pool_name)).is_none());
-    let known = |(name, text): &(&str, String)| {
-        let told = pod.metadata.annotations.get(*name);
+    let known = |(name, text): (&String, &String)| {
+        let told = pod.metadata.annotations.get(name);
         told == Some(text) || (gone && told.is_some())
     };
-    (!annotations.iter().all(known)).then(|| {
-        let all = annotations.into_iter().map(|(name, text)| (name.to_owned(), text.into()));
-        Value::Object(all.collect())
-    })
+    (!annotations.iter().all(known)).then(|| json!(annotations))
+}
+
+/// What one claim of a pod has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Got<'a> {
+    /// What the pod calls the claim.
+    pub(crate) entry: &'a str,
+    pub(crate) claim: &'a str,
+    pub(crate) allocations: &'a [DeviceAllocation],
+}
+
+impl<'a> Got<'a> {
+    /// What a claim has by its status.
+    pub(crate) fn already(entry: &'a str, claim: &'a Claim) -> Self {
+        Self { entry, claim: claim.name(), allocations: claim.allocations() }
+    }
+}
+
+/// What a pod is told whose claims, all of them and in the order in which it names them, have this.
+pub(crate) fn annotations(
+    world: &World,
+    asked: &PodClaims,
+    claims: &[Got<'_>],
+) -> BTreeMap<String, String> {
+    let names: BTreeMap<&str, &str> = claims.iter().map(|it| (it.entry, it.claim)).collect();
+    let devices = devices(world, asked, claims);
+    BTreeMap::from([
+        (STATUSES_ANNOTATION.to_owned(), json!(names).to_string()),
+        (ALLOCATIONS_ANNOTATION.to_owned(), devices.to_string()),
+    ])
 }
 
 /// The devices of each container, in the order in which it names them.
-fn devices(world: &World, asked: &PodClaims, claims: &[(String, Claim)]) -> Value {
+fn devices(world: &World, asked: &PodClaims, claims: &[Got<'_>]) -> Value {
     let mut containers = Map::new();
     for (container, references) in &asked.containers {
         let mut list = Vec::new();
         for reference in references {
             // By the name of a claim all of it, by the name of an entry in it that alone.
-            let whole = claims.iter().any(|(entry, _)| *entry == reference.name);
+            let whole = claims.iter().any(|it| it.entry == reference.name);
             for at in asked.resolve(&reference.name) {
-                let Some((_, claim)) = claims.get(at) else { continue };
+                let Some(claim) = claims.get(at) else { continue };
                 let of_entry = |it: &&DeviceAllocation| {
                     whole || it.claim_name.as_ref() == Some(&reference.name)
                 };
-                let got = claim.allocations().iter().filter(of_entry);
-                list.extend(got.map(|it| device(world, claim, it)));
+                let got = claim.allocations.iter().filter(of_entry);
+                list.extend(got.map(|it| device(world, claim.claim, it)));
             }
         }
         containers.insert(container.clone(), Value::Array(list));
@@ -155,10 +178,10 @@ fn devices(world: &World, asked: &PodClaims, claims: &[(String, Claim)]) -> Valu
     Value::Object(containers)
 }
 
-fn device(world: &World, claim: &Claim, got: &DeviceAllocation) -> Value {
+fn device(world: &World, claim: &str, got: &DeviceAllocation) -> Value {
     let pool = world.shelf::<Seen<DevicePool>>().get(&Key::cluster(&got.device_pool_name));
     let driver = pool.as_ref().and_then(|it| it.object.as_ref().ok()).map(|it| &it.spec.driver);
-    let mut device = json!({"driver": driver, "pool": got.device_pool_name, "claim": claim.name()});
+    let mut device = json!({"driver": driver, "pool": got.device_pool_name, "claim": claim});
     if let Some(name) = &got.device_name {
         device["device"] = json!(name);
     }

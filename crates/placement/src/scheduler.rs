@@ -31,6 +31,7 @@ use shut::Shut;
 use stock::Objects;
 use turn::Turn;
 
+mod bind;
 mod offer;
 mod overhead;
 pub(crate) mod quota;

@@ -12,7 +12,8 @@ use crate::write::{Outcome, Write};
 /// The answer of a controller to what it saw.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Writes to make. They are independent of each other: any may land, in any order, or none.
+    /// Writes to make. They are independent of each other: any may land, in any order, or none. What
+    /// needs another to have landed is put [after](Step::then) it.
     pub steps: Vec<Step>,
     /// What is worth telling whatever becomes of the writes.
     pub notes: Vec<Note>,
@@ -71,13 +72,17 @@ pub struct Step {
     /// not show may be gone, or may be news that did not arrive yet. An object that is gone never
     /// comes back under its identity, so the answer stays true.
     pub gone: Vec<Reference>,
+    /// Carried out when the write took, and only then, without planning anew in between. Who plans
+    /// next must be able to go on from any of them: a process may end after each.
+    pub then: Vec<Step>,
 }
 
 impl Step {
     /// A write about which nothing is told.
     #[must_use]
     pub fn new(write: Write) -> Self {
-        Self { write, done: Vec::new(), refused: None, provided: None, gone: Vec::new() }
+        let (done, gone, then) = (Vec::new(), Vec::new(), Vec::new());
+        Self { write, done, refused: None, provided: None, gone, then }
     }
 
     /// Tells this too when the write took.
@@ -98,6 +103,13 @@ impl Step {
     #[must_use]
     pub fn gone(mut self, object: Reference) -> Self {
         self.gone.push(object);
+        self
+    }
+
+    /// Carries this out when the write took.
+    #[must_use]
+    pub fn then(mut self, step: Self) -> Self {
+        self.then.push(step);
         self
     }
 

@@ -1,5 +1,7 @@
 //! What may be done to objects, and what becomes of it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::object::{Key, Resource, Revision, Uid};
@@ -62,6 +64,8 @@ pub enum Write {
         uid: Uid,
         /// The node.
         node: String,
+        /// What the pod is told in the same moment.
+        annotations: BTreeMap<String, String>,
     },
 }
 
@@ -110,6 +114,12 @@ impl Propagation {
 pub static PODS: Resource = Resource::namespaced("", "v1", "pods", "Pod");
 
 impl Write {
+    /// Gives a pod to a node, and tells it nothing.
+    #[must_use]
+    pub fn bind(key: Key, uid: Uid, node: String) -> Self {
+        Self::Bind { key, uid, node, annotations: BTreeMap::new() }
+    }
+
     /// The kind that is written.
     #[must_use]
     pub fn resource(&self) -> &Resource {

@@ -159,7 +159,7 @@ impl<'a> Turn<'a> {
         let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
         let said = format!("Successfully assigned {key} to {node}");
         let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
-        plan.steps.push(Step::new(Write::Bind { key, uid, node }).done(note));
+        plan.steps.push(Step::new(Write::bind(key, uid, node)).done(note));
     }
 
     fn fail(&mut self, pod: &'a Pod, misfits: &[Misfit], plan: &mut Plan) {

@@ -1,5 +1,6 @@
 //! One pass: plan a key, carry the plan out, take note of what became of it.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -137,22 +138,29 @@ impl Desk {
         self.meters.held(controller, by);
     }
 
-    /// Carries out steps side by side. When too many were refused, the rest is left for the next
+    /// Carries out steps side by side, and what comes after a write when it took. When too many were refused, the rest is left for the next
     /// pass: more of the same would be refused as well.
     async fn carry_out(&self, steps: Vec<Step>, stop: &CancellationToken) -> Tally {
         let mut tally = Tally::default();
-        let mut steps = steps.into_iter();
+        let mut steps = VecDeque::from(steps);
         let mut under_way = FuturesUnordered::new();
         loop {
             while under_way.len() < self.lanes
                 && tally.unheard < self.refusals
                 && !stop.is_cancelled()
             {
-                let Some(step) = steps.next() else { break };
+                let Some(step) = steps.pop_front() else { break };
                 under_way.push(self.carry_out_one(step));
             }
-            let Some((step, answer)) = under_way.next().await else { break };
+            let Some((mut step, answer)) = under_way.next().await else { break };
             tally.add(&step.write, &answer);
+            if let Outcome::Done(_) = answer.outcome {
+                // What was begun is brought to its end before more is begun.
+                std::mem::take(&mut step.then)
+                    .into_iter()
+                    .rev()
+                    .for_each(|it| steps.push_front(it));
+            }
             for note in step.told(&answer.outcome) {
                 self.recorder.tell(&self.seat.actor, note);
             }

@@ -78,6 +78,16 @@ impl Controller for Obedient {
                 plan.steps.push(Step::new(create).provided(owner));
                 0
             }
+            "row" => {
+                let create = |name: &str| {
+                    let body = json!({ "metadata": { "name": name, "namespace": "n" } });
+                    Step::new(Write::Create { resource: Thing::RESOURCE, body })
+                };
+                let rest = create("refused").then(create("never"));
+                plan.steps.push(create("granted-1").then(create("granted-2").then(rest)));
+                plan.steps.push(create("granted-3"));
+                0
+            }
             "minutely" => {
                 plan.look_within(Duration::from_secs(60));
                 0
@@ -123,6 +133,9 @@ impl Stage {
                     }
                 }
                 Method::GET => (200, r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#),
+                Method::POST if request.body().windows(7).any(|it| it == b"granted") => {
+                    (201, r#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"2"}}"#)
+                }
                 _ => (403, r#"{"message":"quota is used up","reason":"Forbidden"}"#),
             };
             if request.method() == Method::POST {
@@ -193,6 +206,17 @@ async fn after_many_refusals_the_rest_is_left() {
     assert_eq!(stage.planned("100").len(), 2, "it is tried again after a while");
     let events = stage.posts("events");
     assert!(events[0].contains("Error creating: quota is used up"), "{}", events[0]);
+}
+
+#[tokio::test]
+async fn what_comes_after_a_write_waits_for_it_to_take() {
+    let stage = Stage::begin(Options { in_flight: 1, ..Options::default() }).await;
+    stage.wake("row").await;
+    let name = |body: &String| body.split('"').nth(5).unwrap().to_owned();
+    let made: Vec<String> = stage.posts("things").iter().map(name).collect();
+    assert_eq!(made, ["granted-1", "granted-2", "refused", "granted-3"]);
+    let refused = stage.handle.world().refused("obedient", &Key::new("n", "row"));
+    assert_eq!(refused.len(), 1, "what never was tried was not refused: {refused:?}");
 }
 
 /// Gone, another one, going, unknown: four times nothing is written.

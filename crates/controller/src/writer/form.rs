@@ -75,11 +75,14 @@ pub fn form(write: &Write, manager: &str) -> Form {
             let path = resource.path(key);
             Form { method: Method::DELETE, path, content: JSON, body }
         }
-        Write::Bind { key, uid, node } => {
+        Write::Bind { key, uid, node, annotations } => {
             let path = format!("{}/binding?{manager}", write.resource().path(key));
-            let metadata = json!({
+            let mut metadata = json!({
                 "name": key.name(), "namespace": key.namespace(), "uid": uid.as_str(),
             });
+            if !annotations.is_empty() {
+                metadata["annotations"] = json!(annotations);
+            }
             let target = json!({ "apiVersion": "v1", "kind": "Node", "name": node });
             let body = json!({
                 "apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target,

@@ -99,7 +99,7 @@ fn writes_have_the_forms_of_the_api() {
             }),
         ),
         (
-            Write::Bind { key: Key::new("n", "a"), uid: Uid::new("u-1"), node: "m".to_owned() },
+            Write::bind(Key::new("n", "a"), Uid::new("u-1"), "m".to_owned()),
             "POST /api/v1/namespaces/n/pods/a/binding?fieldManager=me%2F1 application/json",
             json!({
                 "apiVersion": "v1", "kind": "Binding",

@@ -45,7 +45,11 @@ impl Operator {
 
 impl Drop for Operator {
     fn drop(&mut self) {
+        let ended = self.child.try_wait();
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- operator ({ended:?} before the end)\n{}", self.said());
+        }
     }
 }

@@ -37,6 +37,8 @@ pub(super) struct Scene<'a> {
     spoilt: bool,
     pub(super) pools: &'a [Arc<Seen<DevicePool>>],
     pub(super) ledgers: Ledgers<'a>,
+    /// Entries that are worth nothing, and so keep nobody from what they say.
+    void: Vec<Line<'a>>,
     /// The nodes, in the order of the snapshot's.
     pub(super) sites: Vec<Site<'a>>,
     /// Nodes that are not to be chosen again for a while.
@@ -73,6 +75,10 @@ impl<'a> Scene<'a> {
                 }
             }
         }
+        let void = ledgers.void(world);
+        for line in &void {
+            stock.snapshot.release(line.pool, line.entry);
+        }
         let mut sites: Vec<Site<'a>> = objects.nodes.iter().map(|it| Site::new(it)).collect();
         let find =
             |name: &str| objects.nodes.binary_search_by(|it| it.metadata.name.as_str().cmp(name));
@@ -88,7 +94,19 @@ impl<'a> Scene<'a> {
         }
         let pools = objects.pools.as_slice();
         let refusals = Refusals::new(pools, now);
-        Self { world, now, constraints, stock, spoilt, pools, ledgers, sites, refusals, overheads }
+        Self {
+            world,
+            now,
+            constraints,
+            stock,
+            spoilt,
+            pools,
+            ledgers,
+            void,
+            sites,
+            refusals,
+            overheads,
+        }
     }
 
     /// Ends the plan, which gave these entries: others will be given what is left when it was carried
@@ -102,7 +120,19 @@ impl<'a> Scene<'a> {
                 self.stock.snapshot.release(pool, entry);
             }
         }
+        for line in &self.void {
+            self.stock.snapshot.enter(line.pool, line.entry);
+        }
         self.world.kept::<Kept>().bring_back(self.stock);
+    }
+
+    /// The entries of a pool, but for those that are worth nothing.
+    pub(super) fn entries(
+        &self,
+        pool: &'a Seen<DevicePool>,
+    ) -> impl Iterator<Item = &'a LedgerEntry> {
+        let void = |entry: &LedgerEntry| self.void.iter().any(|it| std::ptr::eq(it.entry, entry));
+        pool.status.allocations.iter().filter(move |it| !void(it))
     }
 
     /// Why a node that would do for a pod will not do if its devices take so much more of it.

@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use crate::claim::{ALLOCATED, Claim, reserved};
 use crate::condition::{self, Says, second};
 use crate::config::Copies;
-use crate::ledger::Line;
 
 use super::scene::Scene;
 
@@ -50,7 +49,7 @@ impl Given {
     }
 }
 
-/// Gives a claim its devices, for one pod.
+/// Gives a claim its devices, for one pod, on entries that were made at these times.
 pub(super) fn commit(
     scene: &Scene<'_>,
     pod: &Pod,
@@ -58,11 +57,10 @@ pub(super) fn commit(
     claim: &Claim,
     given: &Given,
     copies: &Copies,
-    live: &[Line<'_>],
+    entries: impl IntoIterator<Item = Timestamp>,
 ) -> Write {
     let now = scene.now;
-    let since = live.iter().map(|it| it.entry.since.0).chain(claim.horizon());
-    let at = since.fold(second(now), Timestamp::max);
+    let at = entries.into_iter().chain(claim.horizon()).fold(second(now), Timestamp::max);
     let mut conditions = claim.turned(Says::yes(ALLOCATED, "Allocated"), at, now);
     let schedulable = Says::yes("Schedulable", "Allocated");
     conditions = condition::with(&conditions, &[schedulable], claim.meta().generation, now);

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry};
+use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry, PodClaims};
 use gantry_devices::lower::{Note as Remark, Wanted};
 use gantry_devices::problem::Budget;
 use gantry_devices::{Offer, Packing, choose};
 use gantry_pods::Requests;
 use gantry_pods::said::{Said, say};
 use gantry_pods::view::{Pod, Truth};
-use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View, Write};
+use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::carrier::{self, Trouble};
@@ -32,12 +33,26 @@ pub(super) struct Turn<'a> {
     quotas: Quotas,
     /// What is set aside by this plan, by pool.
     entries: BTreeMap<String, Vec<LedgerEntry>>,
+    /// What comes after that, by pool.
+    after: BTreeMap<String, Vec<Step>>,
     /// Who is to share a claim that has its devices.
     sharing: BTreeMap<Uid, (Claim, Vec<Consumer>)>,
     /// Claims that this plan writes to for a pod. Others who want them wait for what comes of it.
     busy: BTreeSet<Uid>,
     /// Claims of which this plan says why they wait.
     explained: BTreeSet<Uid>,
+}
+
+/// A pod and its claims.
+pub(super) struct Case<'a, 'b> {
+    pub(super) pod: &'a Pod,
+    pub(super) asked: &'b PodClaims,
+    /// What the pod calls its claims, and what they are.
+    pub(super) claims: &'b [(String, Claim)],
+    /// Those without devices.
+    pub(super) open: Vec<&'b (String, Claim)>,
+    /// The others.
+    pub(super) had: &'b [&'b Claim],
 }
 
 /// What was found for the claims of a pod that have no devices.
@@ -59,24 +74,27 @@ impl<'a> Turn<'a> {
             scene,
             quotas: Quotas::new(admin),
             entries: BTreeMap::new(),
+            after: BTreeMap::new(),
             sharing: BTreeMap::new(),
             busy: BTreeSet::new(),
             explained: BTreeSet::new(),
         }
     }
 
-    /// How much the plan writes.
+    /// How much the plan writes, not counting what comes after another.
     pub(super) fn writes(&self) -> usize {
-        self.plan.steps.len() + self.entries.len() + self.sharing.len()
+        let after: usize = self.after.values().map(Vec::len).sum();
+        self.plan.steps.len() + self.entries.len() + self.sharing.len() + after
     }
 
     /// The plan, with one write for each pool and each shared claim.
     pub(super) fn finish(mut self) -> Plan {
         for (name, more) in &self.entries {
             let Some(pool) = self.scene.pool(name) else { continue };
-            let entries: Vec<LedgerEntry> =
-                pool.status.allocations.iter().chain(more).cloned().collect();
-            self.plan.write(ledger::write(pool, &entries));
+            let entries: Vec<LedgerEntry> = self.scene.entries(pool).chain(more).cloned().collect();
+            let mut step = Step::new(ledger::write(pool, &entries));
+            step.then = self.after.remove(name).unwrap_or_default();
+            self.plan.steps.push(step);
         }
         for (claim, more) in self.sharing.values() {
             let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
@@ -97,15 +115,20 @@ impl<'a> Turn<'a> {
                     Err(trouble) => self.hold(pod, trouble, &[]),
                 }
             }
-            Ok((_, resolved)) => {
-                if let Err(trouble) = self.decide(pod, &resolved.claims) {
+            Ok((asked, resolved)) => {
+                if let Err(trouble) = self.decide(pod, &asked, &resolved.claims) {
                     self.hold(pod, trouble, &resolved.claims);
                 }
             }
         }
     }
 
-    fn decide(&mut self, pod: &'a Pod, claims: &[(String, Claim)]) -> Result<(), Trouble> {
+    fn decide(
+        &mut self,
+        pod: &'a Pod,
+        asked: &PodClaims,
+        claims: &[(String, Claim)],
+    ) -> Result<(), Trouble> {
         if let Some((_, claim)) = claims.iter().find(|(_, it)| self.busy.contains(it.uid())) {
             self.wait(pod, claim);
             return Ok(());
@@ -124,9 +147,10 @@ impl<'a> Turn<'a> {
         if let Some(until) = offers.until {
             self.plan.look_at(until, self.scene.now);
         }
-        let placed = match open.is_empty() {
-            true => self.place(pod, &had, &offers),
-            false => self.equip(pod, &open, &had, &offers),
+        let case = Case { pod, asked, claims, open, had: &had };
+        let placed = match case.open.is_empty() {
+            true => self.place(&case, &offers),
+            false => self.equip(&case, &offers),
         };
         match placed {
             Err(trouble) if trouble.reason == NO_NODE => self.give_back(pod, &had, trouble),
@@ -191,23 +215,21 @@ impl<'a> Turn<'a> {
     }
 
     /// Gives a pod to a node that has everything, or makes it one of the users of its claims.
-    fn place(&mut self, pod: &'a Pod, had: &[&Claim], offers: &Offers) -> Result<(), Trouble> {
+    fn place(&mut self, case: &Case<'a, '_>, offers: &Offers) -> Result<(), Trouble> {
+        let pod = case.pod;
         let Some(node) = offers.emptiest() else {
             return Err(Trouble::new(NO_NODE, told::spell(self.scene.sites.len(), &offers.bad)));
         };
-        if self.share(pod, had) {
-            self.put(pod, node);
+        let shares = self.share(pod, case.had);
+        self.put(pod, node);
+        if shares {
             return Ok(());
         }
-        self.put(pod, node);
-        let node = self.scene.sites[node].node.metadata.name.clone();
         if gate::is_gated(pod) {
-            self.plan.steps.push(gate::open(pod, &node, self.scene.now)?);
-        } else if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == super::NAME {
-            let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
-            let said = format!("Successfully assigned {key} to {node}");
-            let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
-            self.plan.steps.push(Step::new(Write::Bind { key, uid, node }).done(note));
+            let node = &self.scene.sites[node].node.metadata.name;
+            self.plan.steps.push(gate::open(pod, node, self.scene.now)?);
+        } else {
+            self.plan.steps.extend(case.bind(&self.scene, node, &[]));
         }
         Ok(())
     }
@@ -230,13 +252,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Finds devices for the claims that have none, and takes the next step to give them.
-    fn equip(
-        &mut self,
-        pod: &'a Pod,
-        open: &[&(String, Claim)],
-        had: &[&Claim],
-        offers: &Offers,
-    ) -> Result<(), Trouble> {
+    fn equip(&mut self, case: &Case<'a, '_>, offers: &Offers) -> Result<(), Trouble> {
+        let (pod, open) = (case.pod, case.open.as_slice());
         let live: Vec<Vec<Line<'a>>> =
             open.iter().map(|(_, claim)| self.scene.ledgers.live(claim)).collect();
         let lines: Vec<Line<'a>> = live.iter().flatten().copied().collect();
@@ -278,17 +295,27 @@ impl<'a> Turn<'a> {
         if let Some(full) = self.full(&missing) {
             // Elsewhere there may be others. There is one pool fewer each time.
             self.scene.close(&full, ledger::FULL);
-            return self.equip(pod, open, had, offers);
+            return self.equip(case, offers);
         }
+        let pools: BTreeSet<String> = missing.iter().map(|(pool, _)| pool.clone()).collect();
+        let since = missing.iter().map(|(_, entry)| entry.since.0);
+        let since = lines.iter().map(|it| it.entry.since.0).chain(since).max();
         self.reserve(missing);
-        let ready = open.iter().all(|(_, claim)| claim.is_protected());
-        let complete = open.iter().zip(&holds).zip(&live).all(|((_, h), l)| h.len() == l.len());
         for (_, claim) in open.iter().filter(|(_, it)| !it.is_protected()) {
             self.plan.write(claim.protect(true));
         }
-        if ready && complete {
-            self.commit(pod, open, &live, &solution);
-            self.share(pod, had);
+        // With entries in several ledgers to come, the next plan knows whether all of them took.
+        if pools.len() <= 1 && open.iter().all(|(_, claim)| claim.is_protected()) {
+            let mut steps = self.commit(case, since, &solution);
+            if !self.share(pod, case.had) {
+                let given: Vec<&Given> = solution.given.iter().collect();
+                steps.extend(case.bind(&self.scene, solution.node, &given));
+            }
+            let row = steps.into_iter().rev().reduce(|after, step| step.then(after));
+            match pools.into_iter().next() {
+                Some(pool) => self.after.entry(pool).or_default().extend(row),
+                None => self.plan.steps.extend(row),
+            }
         }
         self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
         self.quotas.give(&pod.metadata.namespace, &solution.counts);
@@ -382,20 +409,21 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Gives the claims their devices, now that the ledgers say so.
+    /// Gives the claims their devices, when the ledgers say so.
     fn commit(
-        &mut self,
-        pod: &Pod,
-        open: &[&(String, Claim)],
-        live: &[Vec<Line<'_>>],
+        &self,
+        case: &Case<'_, '_>,
+        since: Option<Timestamp>,
         solution: &Solution,
-    ) {
-        for (at, (entry, claim)) in open.iter().enumerate() {
+    ) -> Vec<Step> {
+        let step = |(at, (entry, claim)): (usize, &&(String, Claim))| {
             let (given, copies) = (&solution.given[at], &solution.copies[at]);
-            let write = commit(&self.scene, pod, solution.node, claim, given, copies, &live[at]);
+            let node = solution.node;
+            let write = commit(&self.scene, case.pod, node, claim, given, copies, since);
             let told = solution.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
-            self.plan.steps.push(told.fold(Step::new(write), Step::done));
-        }
+            told.fold(Step::new(write), Step::done)
+        };
+        case.open.iter().enumerate().map(step).collect()
     }
 
     /// Takes back what was set aside for claims: from then on their entries do not count.
@@ -461,7 +489,7 @@ impl<'a> Turn<'a> {
 /// No node will do.
 const NO_NODE: &str = "Unschedulable";
 
-fn about(pod: &Pod) -> Reference {
+pub(super) fn about(pod: &Pod) -> Reference {
     Reference::to(&Pod::RESOURCE, &pod.metadata)
 }
 

@@ -1,9 +1,12 @@
 //! What is decided, and what is said about it.
 
+use gantry_pods::view::Node;
 use gantry_reconcile::harness::{Ending, Faults};
+use gantry_reconcile::{Controller as _, Key, Plan, Resource, Revision, View as _, World, Write};
 use serde_json::{Value, json};
 
 use super::build::*;
+use crate::scheduler::{self, Scheduler};
 
 fn run(objects: Objects) -> Ending {
     let team = Team::new();
@@ -11,7 +14,7 @@ fn run(objects: Objects) -> Ending {
     scenario(&all, objects, vec![]).run(0, Faults::none()).unwrap()
 }
 
-fn get<'a>(ending: &'a Ending, resource: &gantry_reconcile::Resource, name: &str) -> &'a Value {
+fn get<'a>(ending: &'a Ending, resource: &Resource, name: &str) -> &'a Value {
     ending.server.get(resource, &key(name)).unwrap()
 }
 
@@ -58,7 +61,7 @@ fn a_pod_is_told_what_it_has() {
 
 #[test]
 fn it_is_said_why_a_pod_waits() {
-    let claims = |more: &[(gantry_reconcile::Resource, Value)]| {
+    let claims = |more: &[(Resource, Value)]| {
         let mut objects = base();
         objects.extend(more.iter().cloned());
         objects
@@ -177,8 +180,8 @@ fn classes_drivers_and_pools_say_what_they_are_worth() {
         ),
     ]);
     let ending = run(objects);
-    let said = |resource: &gantry_reconcile::Resource, name: &str, kind: &str| -> String {
-        let key = gantry_reconcile::Key::cluster(name);
+    let said = |resource: &Resource, name: &str, kind: &str| -> String {
+        let key = Key::cluster(name);
         let object = ending.server.get(resource, &key).unwrap();
         let list = object["status"]["conditions"].as_array().unwrap();
         list.iter().find(|it| it["type"] == kind).unwrap()["status"].as_str().unwrap().to_owned()
@@ -191,7 +194,7 @@ fn classes_drivers_and_pools_say_what_they_are_worth() {
     assert_eq!(said(&DRIVERS, "idle.example.com", "Ready"), "False");
     assert_eq!(said(&POOLS, "p1", "Valid"), "True");
     assert_eq!(said(&POOLS, "odd", "Valid"), "False");
-    let key = gantry_reconcile::Key::cluster("gpu");
+    let key = Key::cluster("gpu");
     let class = ending.server.get(&CLASSES, &key).unwrap();
     assert_eq!(class["status"]["drivers"], json!(["gpu.example.com"]));
 }
@@ -212,4 +215,95 @@ fn an_object_is_read_as_a_server_keeps_it() {
         serde_json::from_value(object).unwrap();
     assert!(seen.object.is_err(), "what is wrong is said");
     assert_eq!(seen.status.node_name.as_deref(), Some("n1"), "and its status counts");
+}
+
+/// What the scheduler plans when it sees this, nothing more and nothing less.
+fn planned(objects: &Objects) -> Plan {
+    let scheduler = Scheduler::default();
+    let world = World::new(scheduler.kinds());
+    for shelf in world.shelves() {
+        let of_kind = objects.iter().filter(|(resource, _)| *resource == shelf.resource());
+        let texts: Vec<String> = of_kind.map(|(_, object)| object.to_string()).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        assert!(shelf.replace(&texts, Revision(9)).1.is_empty(), "{texts:?}");
+    }
+    scheduler.plan(&world, &Key::cluster(scheduler::NAME), "2026-01-01T00:01:00Z".parse().unwrap())
+}
+
+/// The objects of a run that was stopped when everything had settled.
+fn all_of(ending: &Ending) -> Objects {
+    let kinds = [PODS, Node::RESOURCE, CLAIMS, POOLS, CLASSES, DRIVERS, TEMPLATES];
+    let list = |kind: &Resource| {
+        let all = ending.server.list(kind).into_iter();
+        all.map(|it| (kind.clone(), it.clone())).collect::<Objects>()
+    };
+    kinds.iter().flat_map(list).collect()
+}
+
+/// The entry, the claim and the node come one after the other, without a plan in between.
+#[test]
+fn one_plan_brings_a_pod_from_its_claim_to_its_node() {
+    let mut objects = base();
+    objects.extend([template("t", &wish("gpu", 1)), owner("a", "t")]);
+    let mut told = all_of(&run(objects));
+    // Back to where the claim was just made.
+    for (resource, object) in &mut told {
+        if [PODS, CLAIMS, POOLS].contains(resource) {
+            object.as_object_mut().unwrap().remove("status");
+        }
+        if *resource == PODS {
+            object["spec"].as_object_mut().unwrap().remove("nodeName");
+            let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations
+                .retain(|name, _| !name.contains("-statuses") && !name.contains("-allocations"));
+        }
+    }
+    let plan = planned(&told);
+    let [entry] = plan.steps.as_slice() else { panic!("{plan:#?}") };
+    let [commit] = entry.then.as_slice() else { panic!("{entry:#?}") };
+    let [bind] = commit.then.as_slice() else { panic!("{commit:#?}") };
+    let kinds = [entry, commit, bind].map(|it| it.write.resource().kind.to_string());
+    assert_eq!(kinds, ["DevicePool", "DeviceClaim", "Pod"]);
+    let Write::Bind { node, annotations, .. } = &bind.write else { panic!("{bind:#?}") };
+    assert_eq!(node, "n1");
+    assert!(
+        annotations["devmgmtproto.k8s.io/device-allocations"].contains("d0"),
+        "{annotations:?}"
+    );
+    assert!(bind.then.is_empty() && bind.done.len() == 1, "it is told when it is so: {bind:#?}");
+}
+
+/// An entry that is worth nothing keeps nobody waiting, and goes in the write that takes its place.
+#[test]
+fn a_device_that_was_given_back_is_free_at_once() {
+    let mut objects = base();
+    objects.extend([claim("c", &wish("gpu", 1)), user("a", "c")]);
+    let mut told = all_of(&run(objects));
+    let uid = told.iter().find(|(it, _)| *it == CLAIMS).unwrap().1["metadata"]["uid"].clone();
+    told.retain(|(it, _)| *it != PODS);
+    for (_, object) in told.iter_mut().filter(|(it, _)| *it == CLAIMS) {
+        let status = &mut object["status"];
+        for field in ["allocations", "reservedFor", "podNames", "nodeName"] {
+            status.as_object_mut().unwrap().remove(field);
+        }
+        let conditions = status["conditions"].as_array_mut().unwrap();
+        for it in conditions.iter_mut().filter(|it| it["type"] == "Allocated") {
+            it["status"] = json!("False");
+        }
+    }
+    let (_, mut other) = claim("d", &wish("gpu", 1));
+    other["metadata"]["uid"] = json!("uid-d");
+    other["metadata"]["resourceVersion"] = json!("7");
+    other["metadata"]["finalizers"] = json!(["devmgmtproto.k8s.io/delete-protection"]);
+    let (_, mut pod) = user("b", "d");
+    pod["metadata"]["uid"] = json!("uid-b");
+    pod["metadata"]["resourceVersion"] = json!("8");
+    told.extend([(CLAIMS, other), (PODS, pod)]);
+    let plan = planned(&told);
+    let [entry] = plan.steps.as_slice() else { panic!("{plan:#?}") };
+    let Write::Merge { body, .. } = &entry.write else { panic!("{entry:#?}") };
+    let entries = body["status"]["allocations"].as_array().unwrap();
+    let [only] = entries.as_slice() else { panic!("{entries:#?}") };
+    assert_eq!((&only["claimRef"]["uid"], &only["deviceName"]), (&json!("uid-d"), &json!("d0")));
+    assert_ne!(uid, json!("uid-d"));
 }

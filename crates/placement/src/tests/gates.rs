@@ -71,7 +71,7 @@ impl Controller for OtherScheduler {
             return plan;
         };
         let uid = pod.metadata.uid.clone();
-        plan.write(Write::Bind { key: key.clone(), uid, node });
+        plan.write(Write::bind(key.clone(), uid, node));
         plan
     }
 }

@@ -42,9 +42,10 @@ impl View for Pod {
     /// counts on it.
     fn after(&self, write: &Write) -> Option<Self> {
         match write {
-            Write::Bind { uid, node, .. } if *uid == self.metadata.uid => {
+            Write::Bind { uid, node, annotations, .. } if *uid == self.metadata.uid => {
                 let mut pod = self.clone();
                 pod.spec.node_name.clone_from(node);
+                pod.metadata.annotations.extend(annotations.clone());
                 Some(pod)
             }
             Write::Bind { .. }

@@ -161,7 +161,7 @@ impl Controller for Binder {
                 Some((node, room)) => {
                     room.take(&wants);
                     let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
-                    plan.write(Write::Bind { key, uid, node: node.clone() });
+                    plan.write(Write::bind(key, uid, node.clone()));
                 }
                 None if pod.condition("PodScheduled").is_none() => {
                     let body = json!({"conditions": [{"type": "PodScheduled", "status": "False",

@@ -181,10 +181,16 @@ impl Replica {
         &mut self,
         controllers: &[&dyn Controller],
         slot: &Slot,
-        step: Step,
+        mut step: Step,
         outcome: &Outcome,
         now: Timestamp,
     ) -> Vec<Note> {
+        let then = match outcome {
+            Outcome::Done(_) => std::mem::take(&mut step.then),
+            Outcome::Absent | Outcome::Stale(_) | Outcome::Refused(_) | Outcome::Unanswered(_) => {
+                Vec::new()
+            }
+        };
         let write = &step.write;
         for change in self.world.learn(write, outcome) {
             self.tell(controllers, &change);
@@ -201,9 +207,11 @@ impl Replica {
         let failed = Held::failed(write, outcome, until);
         self.held.entry(slot.clone()).or_default().extend(failed);
         if let Some(pass) = self.busy.get_mut(slot) {
+            pass.left += then.len();
             pass.left -= 1;
             pass.refused.extend(Refused::of(write, outcome));
         }
+        self.in_flight.extend(then.into_iter().map(|step| (slot.clone(), step)));
         if let Some(Pass { again, refused, .. }) = self.finished(slot) {
             self.world.remember(controllers[slot.0].name(), &slot.1, refused);
             if again {

@@ -155,7 +155,9 @@ impl Server {
             Write::Delete { resource, grace, propagation, .. } => {
                 self.remove(resource, &key, *grace, *propagation)
             }
-            Write::Bind { uid, node, .. } => self.bind(&key, uid.as_str(), node),
+            Write::Bind { uid, node, annotations, .. } => {
+                self.bind(&key, uid.as_str(), node, annotations)
+            }
         }
     }
 
@@ -322,7 +324,13 @@ impl Server {
         self.show(resource, key, object)
     }
 
-    fn bind(&mut self, key: &Key, uid: &str, node: &str) -> Outcome {
+    fn bind(
+        &mut self,
+        key: &Key,
+        uid: &str,
+        node: &str,
+        annotations: &BTreeMap<String, String>,
+    ) -> Outcome {
         let Some(pod) = self.get(&PODS, key) else { return Outcome::Absent };
         let bound = !pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
         if text(pod, "uid") != uid || bound || is_going(pod) {
@@ -330,6 +338,9 @@ impl Server {
         }
         let mut pod = pod.clone();
         pod["spec"]["nodeName"] = json!(node);
+        for (name, text) in annotations {
+            pod["metadata"]["annotations"][name] = json!(text);
+        }
         let scheduled = json!({"type": "PodScheduled", "status": "True"});
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let others = conditions.into_iter().filter(|it| it["type"] != "PodScheduled");
