@@ -1,5 +1,7 @@
 //! Whether the kinds the operator works on exist in the cluster.
 
+use std::time::Duration;
+
 use gantry_api::kind::Kind;
 use gantry_process::clock::Clock;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -52,11 +54,40 @@ pub fn complaint(missing: &[Missing]) -> String {
     )
 }
 
-/// The definitions of these kinds that cannot be used.
+/// How long a server may take to serve definitions that are there: it answers for a kind a moment
+/// before it says so, and takes five seconds where there are several servers.
+const PATIENCE: Duration = Duration::from_secs(15);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The definitions of these kinds that cannot be used. Those that lack nothing but the server's word
+/// are given some time.
 ///
 /// # Errors
 /// The server did not say.
 pub async fn missing_definitions(
+    client: &kube::Client,
+    clock: &Clock,
+    kinds: &[&Kind],
+) -> Result<Vec<Missing>, CallError> {
+    let give_up = clock.moment() + PATIENCE;
+    let mut waits = false;
+    loop {
+        let missing = look(client, clock, kinds).await?;
+        let soon = missing.iter().all(|it| it.why == Lack::NotEstablished);
+        if missing.is_empty() || !soon || clock.moment() >= give_up {
+            return Ok(missing);
+        }
+        if !std::mem::replace(&mut waits, true) {
+            let names: Vec<_> = missing.iter().map(|it| it.name.as_str()).collect();
+            let names = names.join(", ");
+            tracing::info!(names, "waiting for the server to serve new definitions");
+        }
+        clock.sleep(PAUSE).await;
+    }
+}
+
+/// The definitions of these kinds that cannot be used at this moment.
+async fn look(
     client: &kube::Client,
     clock: &Clock,
     kinds: &[&Kind],
@@ -95,8 +126,14 @@ fn judge(kind: &Kind, found: Option<&CustomResourceDefinition>) -> Option<Lack> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
     use gantry_api::object::KINDS;
+    use gantry_process::clock::Hand;
+    use http::{Request, Response};
+    use http_body_util::Full;
     use serde_json::{Value, json};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn definition(kind: &Kind, change: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
         let mut value = kind.crd();
@@ -117,6 +154,62 @@ mod tests {
         let other = Some(Lack::NotServed { version: kind.version });
         assert_eq!(judged(|it| it["spec"]["versions"][0]["name"] = json!("v9")), other);
         assert_eq!(judged(|it| it["spec"]["versions"][0]["served"] = json!(false)), other);
+    }
+
+    /// A server that says of its only definition what it is told to, one answer after the other; the last
+    /// for ever.
+    fn server(answers: Vec<Option<Value>>) -> (kube::Client, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let client = gantry_controller::transport::in_process(move |_: Request<Bytes>| {
+            let at = count.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1);
+            let (code, body) = match &answers[at] {
+                Some(object) => (200, object.clone()),
+                None => (404, json!({ "kind": "Status", "code": 404, "reason": "NotFound" })),
+            };
+            let body = Full::new(Bytes::from(body.to_string()));
+            async move { Response::builder().status(code).body(body).unwrap() }
+        });
+        (client, asked)
+    }
+
+    /// Kubernetes lists objects of a kind a moment before it calls its definition established.
+    #[tokio::test]
+    async fn a_definition_that_is_new_is_waited_for() {
+        let kind = &KINDS[0];
+        let json = |change: fn(&mut Value)| Some(json!(definition(kind, change)));
+        let (new, served) = (json(|it| it["status"] = json!(null)), json(|_| ()));
+        let elsewhere = json(|it| it["spec"]["versions"][0]["name"] = json!("v9"));
+        let table = [
+            ("it comes", vec![new.clone(), new.clone(), served], None, 3..=3),
+            ("it never comes", vec![new], Some(Lack::NotEstablished), 2..=151),
+            ("it is not there", vec![None], Some(Lack::Absent), 1..=1),
+            (
+                "another one",
+                vec![elsewhere],
+                Some(Lack::NotServed { version: kind.version }),
+                1..=1,
+            ),
+        ];
+        for (case, answers, expected, times) in table {
+            let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+            let (client, asked) = server(answers);
+            let clock = hand.clock();
+            let mut looks = tokio::spawn(async move {
+                missing_definitions(&client, &clock, &[kind]).await.unwrap()
+            });
+            let found = loop {
+                tokio::select! {
+                    biased;
+                    found = &mut looks => break found.unwrap(),
+                    () = hand.advance(PAUSE) => {}
+                }
+            };
+            let why = found.first().map(|it| it.why.clone());
+            assert_eq!(why, expected, "{case}");
+            let asked = asked.load(Ordering::Relaxed);
+            assert!(times.contains(&asked), "{case}: asked {asked} times");
+        }
     }
 
     #[test]
