@@ -1,12 +1,10 @@
 //! The making of one plan, pod by pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry};
-use gantry_devices::lower::{Note as Remark, Wanted};
-use gantry_devices::problem::Budget;
-use gantry_devices::{Offer, Packing, choose};
-use gantry_pods::Requests;
+use gantry_devices::lower::Wanted;
 use gantry_pods::said::{Said, say};
 use gantry_pods::view::{Pod, Truth};
 use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View, Write};
@@ -19,9 +17,10 @@ use crate::config::{self, Configs, Copies};
 use crate::gate;
 use crate::ledger::{self, Line};
 
-use super::offer::Offers;
+use super::answers::{Answer, Answers, Question};
 use super::quota::{self, AdminQuota, Counts, Quotas};
 use super::scene::Scene;
+use super::search::{self, Found, NO_NODE};
 use super::status::{Given, commit, consumer};
 use super::{Waiting, told};
 
@@ -29,6 +28,7 @@ use super::{Waiting, told};
 pub(super) struct Turn<'a> {
     pub(super) plan: Plan,
     scene: Scene<'a>,
+    answers: Answers,
     quotas: Quotas,
     /// What is set aside by this plan, by pool.
     entries: BTreeMap<String, Vec<LedgerEntry>>,
@@ -40,22 +40,18 @@ pub(super) struct Turn<'a> {
     explained: BTreeSet<Uid>,
 }
 
-/// What was found for the claims of a pod that have no devices.
+/// What was found for the claims of a pod that have no devices, and may be given to them.
 struct Solution {
-    node: usize,
-    given: Vec<Given>,
+    found: Arc<Found>,
     copies: Vec<Copies>,
     counts: Counts,
-    /// What the devices take of the node.
-    extra: Requests,
-    /// What the authors of claims should know.
-    remarks: Vec<Remark>,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(scene: Scene<'a>, admin: AdminQuota) -> Self {
         Self {
             plan: Plan::default(),
+            answers: Answers::new(&scene),
             scene,
             quotas: Quotas::new(admin),
             entries: BTreeMap::new(),
@@ -82,6 +78,7 @@ impl<'a> Turn<'a> {
             let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
             self.plan.write(claim.share(&all));
         }
+        self.answers.finish(self.scene.world);
         self.scene.finish(&self.entries);
         self.plan
     }
@@ -105,7 +102,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn decide(&mut self, pod: &'a Pod, claims: &[(String, Claim)]) -> Result<(), Trouble> {
+    fn decide(&mut self, pod: &'a Arc<Pod>, claims: &[(String, Claim)]) -> Result<(), Trouble> {
         if let Some((_, claim)) = claims.iter().find(|(_, it)| self.busy.contains(it.uid())) {
             self.wait(pod, claim);
             return Ok(());
@@ -120,13 +117,13 @@ impl<'a> Turn<'a> {
         let (had, open): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, it)| it.is_allocated());
         let had: Vec<&Claim> = had.into_iter().map(|(_, it)| it).collect();
         self.within_quota(pod, &had)?;
-        let offers = Offers::new(&self.scene, pod, &had);
-        if let Some(until) = offers.until {
+        // Then a node will do that was refused of late.
+        if let Some(until) = self.scene.refusals.of(pod).iter().map(|it| it.until.0).min() {
             self.plan.look_at(until, self.scene.now);
         }
         let placed = match open.is_empty() {
-            true => self.place(pod, &had, &offers),
-            false => self.equip(pod, &open, &had, &offers),
+            true => self.place(pod, &had),
+            false => self.equip(pod, &open, &had),
         };
         match placed {
             Err(trouble) if trouble.reason == NO_NODE => self.give_back(pod, &had, trouble),
@@ -191,16 +188,14 @@ impl<'a> Turn<'a> {
     }
 
     /// Gives a pod to a node that has everything, or makes it one of the users of its claims.
-    fn place(&mut self, pod: &'a Pod, had: &[&Claim], offers: &Offers) -> Result<(), Trouble> {
-        let Some(node) = offers.emptiest() else {
-            return Err(Trouble::new(NO_NODE, told::spell(self.scene.sites.len(), &offers.bad)));
-        };
+    fn place(&mut self, pod: &'a Arc<Pod>, had: &[&Claim]) -> Result<(), Trouble> {
+        let node = self.search(pod, &[], had, &[])?.node;
         if self.share(pod, had) {
             self.put(pod, node);
             return Ok(());
         }
         self.put(pod, node);
-        let node = self.scene.sites[node].node.metadata.name.clone();
+        let node = self.scene.sites()[node].node.metadata.name.clone();
         if gate::is_gated(pod) {
             self.plan.steps.push(gate::open(pod, &node, self.scene.now)?);
         } else if pod.spec.node_name.is_empty() && pod.spec.scheduler_name == super::NAME {
@@ -225,23 +220,22 @@ impl<'a> Turn<'a> {
 
     fn put(&mut self, pod: &'a Pod, node: usize) {
         if gate::node_of(pod).is_empty() {
-            self.scene.sites[node].put(pod);
+            self.scene.put(node, pod);
         }
     }
 
     /// Finds devices for the claims that have none, and takes the next step to give them.
     fn equip(
         &mut self,
-        pod: &'a Pod,
+        pod: &'a Arc<Pod>,
         open: &[&(String, Claim)],
         had: &[&Claim],
-        offers: &Offers,
     ) -> Result<(), Trouble> {
         let live: Vec<Vec<Line<'a>>> =
             open.iter().map(|(_, claim)| self.scene.ledgers.live(claim)).collect();
         let lines: Vec<Line<'a>> = live.iter().flatten().copied().collect();
         self.scene.release(&lines);
-        let found = self.solve(pod, open, &lines, offers);
+        let found = self.solve(pod, open, had, &lines);
         self.scene.enter(&lines);
         let solution = match found {
             Ok(solution) => solution,
@@ -251,7 +245,8 @@ impl<'a> Turn<'a> {
             }
             Err(trouble) => return Err(trouble),
         };
-        let holds: Vec<Vec<&DeviceAllocation>> = solution
+        let found = &solution.found;
+        let holds: Vec<Vec<&DeviceAllocation>> = found
             .given
             .iter()
             .map(|it| it.allocations.iter().filter(|it| is_hold(it)).collect())
@@ -278,7 +273,7 @@ impl<'a> Turn<'a> {
         if let Some(full) = self.full(&missing) {
             // Elsewhere there may be others. There is one pool fewer each time.
             self.scene.close(&full, ledger::FULL);
-            return self.equip(pod, open, had, offers);
+            return self.equip(pod, open, had);
         }
         self.reserve(missing);
         let ready = open.iter().all(|(_, claim)| claim.is_protected());
@@ -292,56 +287,44 @@ impl<'a> Turn<'a> {
         }
         self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
         self.quotas.give(&pod.metadata.namespace, &solution.counts);
-        self.put(pod, solution.node);
-        self.scene.sites[solution.node].used.add(&solution.extra);
+        self.put(pod, found.node);
+        self.scene.burden(found.node, &found.extra);
         Ok(())
+    }
+
+    /// What is found for a pod. What is set aside for it counts as free, so with that nobody else's
+    /// answer is its own.
+    fn search(
+        &mut self,
+        pod: &Arc<Pod>,
+        open: &[&(String, Claim)],
+        had: &[&Claim],
+        lines: &[Line<'_>],
+    ) -> Answer {
+        let scene = &mut self.scene;
+        let question = match lines.is_empty() {
+            true => Question::new(scene, pod, open, had),
+            false => None,
+        };
+        let revision = scene.revision();
+        match question {
+            Some(question) => {
+                self.answers.ask(revision, question, || search::find(scene, pod, open, had, lines))
+            }
+            None => search::find(scene, pod, open, had, lines).map(Arc::new),
+        }
     }
 
     fn solve(
         &mut self,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         open: &[&(String, Claim)],
+        had: &[&Claim],
         lines: &[Line<'_>],
-        offers: &Offers,
     ) -> Result<Solution, Trouble> {
-        let mut wanted = Vec::new();
-        for (entry, claim) in open {
-            let asks = claim.wanted().map_err(|why| Trouble::new("InvalidClaim", why))?;
-            wanted.push((entry.as_str(), asks));
-        }
-        let scene = &mut self.scene;
-        let lowered =
-            scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
-        let lowered = lowered.map_err(|error| told::refused(&error))?;
-        let request = lowered.request;
-        let mut good: Vec<Offer> =
-            offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
-        let mut bad = offers.bad.clone();
-        let inventory = &scene.stock.snapshot.inventory;
-        let (node, given, extra) = loop {
-            let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
-            let Some(placement) = &chosen.placement else {
-                let told = told::message(scene, &request, &good, &chosen, &bad);
-                let reason = if told.full { "LedgerFull" } else { NO_NODE };
-                return Err(Trouble::new(reason, told.text));
-            };
-            let claims = request.claims.iter().zip(&placement.allocation.claims);
-            let given: Vec<Given> =
-                claims.map(|(asked, got)| Given::new(inventory, asked, got)).collect();
-            let mut extra = offers.extra.clone();
-            given.iter().for_each(|it| extra.add(&scene.overheads.of(&it.allocations)));
-            let lacks = scene.lacks(pod, placement.node, &extra);
-            if lacks.is_empty() {
-                break (placement.node, given, extra);
-            }
-            // The devices that would be taken there take too much of it.
-            for reason in lacks {
-                *bad.entry(reason).or_default() += 1;
-            }
-            good.retain(|it| it.node != placement.node);
-        };
+        let found = self.search(pod, open, had, lines)?;
         let (mut copies, mut counts) = (Vec::new(), Counts::new());
-        for ((_, claim), given) in open.iter().zip(&given) {
+        for ((_, claim), given) in open.iter().zip(&found.given) {
             copies.push(self.configs(claim, given)?);
             for (class, more) in quota::counts(claim, &given.selected, &given.allocations) {
                 *counts.entry(class).or_default() += more;
@@ -349,7 +332,7 @@ impl<'a> Turn<'a> {
         }
         let (scene, namespace) = (&self.scene, &pod.metadata.namespace);
         self.quotas.check(scene.world, &scene.stock.catalog, namespace, &counts)?;
-        Ok(Solution { node, given, copies, counts, extra, remarks: lowered.notes })
+        Ok(Solution { found, copies, counts })
     }
 
     fn configs(&self, claim: &Claim, given: &Given) -> Result<Copies, Trouble> {
@@ -390,10 +373,11 @@ impl<'a> Turn<'a> {
         live: &[Vec<Line<'_>>],
         solution: &Solution,
     ) {
+        let found = &solution.found;
         for (at, (entry, claim)) in open.iter().enumerate() {
-            let (given, copies) = (&solution.given[at], &solution.copies[at]);
-            let write = commit(&self.scene, pod, solution.node, claim, given, copies, &live[at]);
-            let told = solution.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
+            let (given, copies) = (&found.given[at], &solution.copies[at]);
+            let write = commit(&self.scene, pod, found.node, claim, given, copies, &live[at]);
+            let told = found.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
             self.plan.steps.push(told.fold(Step::new(write), Step::done));
         }
     }
@@ -458,20 +442,6 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// No node will do.
-const NO_NODE: &str = "Unschedulable";
-
 fn about(pod: &Pod) -> Reference {
     Reference::to(&Pod::RESOURCE, &pod.metadata)
-}
-
-/// Whether a node reaches the pools in which something is set aside.
-fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
-    let inventory = &scene.stock.snapshot.inventory;
-    let Some(node) = inventory.nodes().get(node) else { return false };
-    lines.iter().all(|line| {
-        node.pools
-            .iter()
-            .any(|at| inventory.pools().get(*at).is_some_and(|it| it.name == line.pool))
-    })
 }
