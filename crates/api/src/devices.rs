@@ -38,7 +38,8 @@ pub use constraint::single_equals;
 pub use driver::{DeviceDriver, DriverStatus};
 pub use files::{CapacityClaim, NodeDevice, NodeDevices, NodePool, PodCapacityClaim};
 pub use pod::{
-    CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
+    CARRIER_ANNOTATIONS, CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION,
+    POD_DEVICES_ANNOTATION,
 };
 pub use pod_devices::{
     ClaimSource, DeviceReference, InlineTemplate, PodClaim, PodClaims, PodDevices,

@@ -13,9 +13,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gantry_api::decode;
-use gantry_api::devices::{
-    CONTAINER_DEVICES_ANNOTATION, Carried, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
-};
+use gantry_api::devices::{CARRIER_ANNOTATIONS, Carried};
 use gantry_api::finding::{Finding, Findings};
 use serde_json::{Value, json};
 
@@ -153,9 +151,8 @@ fn is_news(request: &Value) -> bool {
 
 /// Whether a pod says anything about devices in a way that every server keeps.
 fn has_carrier(pod: &Value) -> bool {
-    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION]
-        .iter()
-        .any(|name| pod["metadata"]["annotations"][*name].is_string())
+    let annotations = &pod["metadata"]["annotations"];
+    CARRIER_ANNOTATIONS.iter().any(|name| annotations[*name].is_string())
 }
 
 /// The name of a scheduler that nobody chose: servers fill it in before they ask.

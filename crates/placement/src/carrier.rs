@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_api::devices::{
-    CONTAINER_DEVICES_ANNOTATION, Carried, ClaimSource, ClaimSpec, DEVICE_CLAIMS_ANNOTATION,
-    DeviceClaim, DeviceClaimTemplate, DevicePrivilegedClaim, POD_DEVICES_ANNOTATION, PodClaims,
-    PodDevices, PrivilegedClaimSpec, TemplateMetadata, TemplateSource,
+    CARRIER_ANNOTATIONS, Carried, ClaimSource, ClaimSpec, DeviceClaim, DeviceClaimTemplate,
+    DevicePrivilegedClaim, PodClaims, PodDevices, PrivilegedClaimSpec, TemplateMetadata,
+    TemplateSource,
 };
 use gantry_devices::lower::generated_name;
 use gantry_pods::view::{Container, Pod};
@@ -32,13 +32,9 @@ impl Trouble {
     }
 }
 
-/// Where a pod says what it has of devices.
-const CARRIERS: [&str; 3] =
-    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
-
 /// Whether a pod says anything about devices.
 pub(crate) fn has_carrier(pod: &Pod) -> bool {
-    CARRIERS.iter().any(|name| pod.metadata.annotations.contains_key(*name))
+    CARRIER_ANNOTATIONS.iter().any(|name| pod.metadata.annotations.contains_key(*name))
 }
 
 /// What a pod says about devices, wherever it says it; nothing for the many that say nothing.
@@ -95,7 +91,8 @@ impl Sayings {
     fn of(&self, pod: &Pod) -> Saying {
         let names = |list: &[Container]| list.iter().map(|it| it.name.clone()).collect();
         let words = Words {
-            annotations: CARRIERS.map(|name| pod.metadata.annotations.get(name).cloned()),
+            annotations: CARRIER_ANNOTATIONS
+                .map(|name| pod.metadata.annotations.get(name).cloned()),
             containers: names(&pod.spec.containers),
             init_containers: names(&pod.spec.init_containers),
         };
@@ -117,7 +114,7 @@ impl Words {
     fn read(&self) -> Saying {
         let named =
             |list: &[String]| -> Value { list.iter().map(|it| json!({"name": it})).collect() };
-        let said = CARRIERS.iter().zip(&self.annotations);
+        let said = CARRIER_ANNOTATIONS.iter().zip(&self.annotations);
         let annotations: BTreeMap<&str, &String> =
             said.filter_map(|(name, text)| Some((*name, text.as_ref()?))).collect();
         let object = json!({

@@ -54,6 +54,15 @@ impl Claim {
         &self.meta().name
     }
 
+    /// Whether this is the other one, as it was seen at the same time.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Plain(one), Self::Plain(other)) => Arc::ptr_eq(one, other),
+            (Self::Privileged(one), Self::Privileged(other)) => Arc::ptr_eq(one, other),
+            (Self::Plain(_), Self::Privileged(_)) | (Self::Privileged(_), Self::Plain(_)) => false,
+        }
+    }
+
     pub(crate) fn resource(&self) -> Resource {
         match self {
             Self::Plain(_) => <Seen<DeviceClaim> as View>::RESOURCE,

@@ -31,11 +31,13 @@ use shut::Shut;
 use stock::Objects;
 use turn::Turn;
 
+pub(crate) mod answers;
 mod bind;
 mod offer;
 mod overhead;
 pub(crate) mod quota;
 pub(crate) mod scene;
+mod search;
 mod shut;
 mod status;
 mod stock;
@@ -114,8 +116,7 @@ impl Controller for Scheduler {
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let pods = world.shelf::<Pod>().all();
-        let waiting: Vec<&Pod> =
-            pods.iter().map(|it| &**it).filter(|it| waits(world, it)).collect();
+        let waiting: Vec<&Arc<Pod>> = pods.iter().filter(|it| waits(world, it)).collect();
         if waiting.is_empty() {
             return Plan::default();
         }
@@ -152,14 +153,14 @@ impl Controller for Scheduler {
 /// A pod that wants something, and what is known of its claims.
 #[derive(Debug)]
 struct Waiting<'a> {
-    pod: &'a Pod,
+    pod: &'a Arc<Pod>,
     resolved: Result<(Arc<PodClaims>, Resolved), Trouble>,
     /// Whether something is set aside for it.
     under_way: bool,
 }
 
 impl<'a> Waiting<'a> {
-    fn new(world: &World, pod: &'a Pod, ledgers: &Ledgers<'_>) -> Self {
+    fn new(world: &World, pod: &'a Arc<Pod>, ledgers: &Ledgers<'_>) -> Self {
         let resolved = carrier::read(world, pod)
             .and_then(|claims| Ok((Arc::clone(&claims), carrier::resolve(world, pod, &claims)?)));
         let under_way = resolved.as_ref().is_ok_and(|(_, it)| {

@@ -1,5 +1,6 @@
 //! The controllers together, against the model of a server.
 
+mod answers;
 mod build;
 mod crashes;
 mod crowd;

@@ -7,9 +7,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use gantry_api::devices::{
-    CONTAINER_DEVICES_ANNOTATION, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
-};
+use gantry_api::devices::CARRIER_ANNOTATIONS;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
@@ -135,9 +133,6 @@ fn squads(item: &Item, object: Option<&Value>) -> Vec<Squad> {
     pods.flatten().collect()
 }
 
-const ANNOTATIONS: [&str; 3] =
-    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
-
 /// Whether pods of an object claim devices.
 pub(crate) fn claims_devices(object: &Value) -> bool {
     let templates = pod_sets::find(object).into_iter();
@@ -146,7 +141,7 @@ pub(crate) fn claims_devices(object: &Value) -> bool {
 
 fn says_of_devices(template: &Value) -> bool {
     let annotations = &template["metadata"]["annotations"];
-    ANNOTATIONS.iter().any(|name| !annotations[*name].is_null())
+    CARRIER_ANNOTATIONS.iter().any(|name| !annotations[*name].is_null())
 }
 
 /// What pods of a template say about devices, and nothing else of them.
@@ -155,7 +150,7 @@ fn claims(template: &Value) -> Option<Arc<Claims>> {
         return None;
     }
     let annotations = &template["metadata"]["annotations"];
-    let annotations: Map<String, Value> = ANNOTATIONS
+    let annotations: Map<String, Value> = CARRIER_ANNOTATIONS
         .iter()
         .filter(|name| !annotations[**name].is_null())
         .map(|name| ((*name).to_owned(), annotations[*name].clone()))
@@ -236,6 +231,8 @@ impl Hash for Wishes {
 
 #[cfg(test)]
 mod tests {
+    use gantry_api::devices::DEVICE_CLAIMS_ANNOTATION;
+
     use super::*;
 
     fn wrapper(items: &Value) -> AppWrapper {

@@ -6,7 +6,7 @@ use gantry_reconcile::labels::{Operator, Requirement};
 
 use crate::fit;
 use crate::requests::Requests;
-use crate::view::{Node, Pod, Taint, TaintEffect, Toleration};
+use crate::view::{Container, Node, Pod, PodSpec, Taint, TaintEffect, Toleration};
 
 mod reason;
 
@@ -53,6 +53,17 @@ impl<'a> Site<'a> {
         self.node.metadata.labels.get(key).map(String::as_str)
     }
 
+    /// What is taken of it.
+    #[must_use]
+    pub fn taken(&self) -> Taken {
+        let Self { node: _, room: _, used, compared, pods, most_pods: _, ports } = self;
+        let ports = ports.iter().filter(|(_, count)| **count > 0);
+        let port =
+            |(it, _): (&HostPort<'_>, _)| (it.port, it.protocol.to_owned(), it.address.to_owned());
+        let (used, compared, pods) = (used.clone(), *compared, *pods);
+        Taken { used, compared, pods, ports: ports.map(port).collect() }
+    }
+
     /// Counts a pod in.
     pub fn put(&mut self, pod: &'a Pod) {
         self.account(pod, 1);
@@ -77,6 +88,16 @@ impl<'a> Site<'a> {
             *self.ports.entry(port).or_default() += sign;
         }
     }
+}
+
+/// What is taken of a node, whoever takes it: to be kept and compared with what is taken later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    used: Requests,
+    compared: (i64, i64),
+    pods: i64,
+    /// By number, protocol and address.
+    ports: Vec<(i32, String, String)>,
 }
 
 /// A port of a node that a pod takes.
@@ -171,6 +192,52 @@ impl<'a> Need<'a> {
     }
 }
 
+/// Whether two pods want the same of nodes: each will do for both or for neither, for the same reasons,
+/// and is as full with either.
+#[must_use]
+pub fn alike(one: &PodSpec, other: &PodSpec) -> bool {
+    let PodSpec {
+        node_name,
+        containers,
+        init_containers,
+        tolerations,
+        node_selector,
+        affinity,
+        overhead,
+        resources,
+        // What no rule about nodes looks at.
+        scheduling_gates: _,
+        scheduler_name: _,
+        priority: _,
+        preemption_policy: _,
+        restart_policy: _,
+        host_network: _,
+        termination_grace_period_seconds: _,
+        active_deadline_seconds: _,
+        readiness_gates: _,
+        topology_spread_constraints: _,
+        hostname: _,
+        subdomain: _,
+    } = one;
+    *node_name == other.node_name
+        && containers_alike(containers, &other.containers)
+        && containers_alike(init_containers, &other.init_containers)
+        && *tolerations == other.tolerations
+        && *node_selector == other.node_selector
+        && affinity.node_affinity == other.affinity.node_affinity
+        && *overhead == other.overhead
+        && *resources == other.resources
+}
+
+fn containers_alike(one: &[Container], other: &[Container]) -> bool {
+    let same = |(one, other): (&Container, &Container)| {
+        one.resources == other.resources
+            && one.ports == other.ports
+            && one.restart_policy == other.restart_policy
+    };
+    one.len() == other.len() && one.iter().zip(other).all(same)
+}
+
 /// The only nodes a pod may be on, when every way to fulfil its wishes names some.
 fn named(pod: &Pod) -> Option<BTreeSet<&str>> {
     let mut all = BTreeSet::new();
@@ -190,3 +257,6 @@ fn puts_up_with_cordons(tolerations: &[Toleration]) -> bool {
     };
     fit::tolerates(tolerations, &cordon)
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,11 @@ pub const CONTAINER_DEVICES_ANNOTATION: &str = "devmgmtproto.k8s.io/container-de
 /// Annotation that names a PodDevices object.
 pub const POD_DEVICES_ANNOTATION: &str = "devmgmtproto.k8s.io/pod-devices";
 
+/// Every annotation that says anything about a pod's devices: a pod that has none of them is not looked
+/// at.
+pub const CARRIER_ANNOTATIONS: [&str; 3] =
+    [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
+
 /// What a pod says about devices.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Carried {

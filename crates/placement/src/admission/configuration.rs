@@ -6,9 +6,7 @@
 //! kept when nobody answers: whoever acts on them reads them again, and says what is wrong in their
 //! status.
 
-use gantry_api::devices::{
-    CONTAINER_DEVICES_ANNOTATION, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
-};
+use gantry_api::devices::CARRIER_ANNOTATIONS;
 use gantry_api::object::KINDS;
 use serde_json::{Value, json};
 
@@ -113,7 +111,6 @@ fn written(plurals: &[&str]) -> Value {
 
 /// Whether a pod claims devices, in the server's own language.
 fn carries() -> String {
-    let names = [DEVICE_CLAIMS_ANNOTATION, CONTAINER_DEVICES_ANNOTATION, POD_DEVICES_ANNOTATION];
-    let names = names.map(|name| format!("'{name}' in object.metadata.annotations"));
+    let names = CARRIER_ANNOTATIONS.map(|name| format!("'{name}' in object.metadata.annotations"));
     format!("has(object.metadata.annotations) && ({})", names.join(" || "))
 }

@@ -1,3 +1,7 @@
+use gantry_api::devices::{
+    CONTAINER_DEVICES_ANNOTATION, DEVICE_CLAIMS_ANNOTATION, POD_DEVICES_ANNOTATION,
+};
+
 use super::*;
 
 fn review(object: &Value, old: &Value) -> Value {

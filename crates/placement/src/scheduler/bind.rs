@@ -14,7 +14,7 @@ impl Case<'_, '_> {
     /// Gives the pod to a node and tells it in the same write which devices it has: those its claims had,
     /// and those that were given to the open ones. Nothing for a pod that somebody else brings to its
     /// node.
-    pub(super) fn bind(&self, scene: &Scene<'_>, node: usize, given: &[&Given]) -> Option<Step> {
+    pub(super) fn bind(&self, scene: &Scene<'_>, node: usize, given: &[Given]) -> Option<Step> {
         let pod = self.pod;
         let ours = pod.spec.node_name.is_empty() && pod.spec.scheduler_name == NAME;
         if !ours || gate::is_gated(pod) {
@@ -35,7 +35,7 @@ impl Case<'_, '_> {
             false => std::collections::BTreeMap::new(),
         };
         let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
-        let node = scene.sites[node].node.metadata.name.clone();
+        let node = scene.sites()[node].node.metadata.name.clone();
         let said = format!("Successfully assigned {key} to {node}");
         let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
         Some(Step::new(Write::Bind { key, uid, node, annotations }).done(note))

@@ -6,7 +6,6 @@ use gantry_devices::Offer;
 use gantry_pods::fit;
 use gantry_pods::view::{Node, NodeSelector, Pod};
 use gantry_pods::{Need, Requests, Site};
-use jiff::Timestamp;
 
 use crate::claim::Claim;
 use crate::gate;
@@ -21,19 +20,16 @@ pub(super) type Tally = BTreeMap<String, usize>;
 pub(super) struct Offers {
     pub(super) good: Vec<Offer>,
     pub(super) bad: Tally,
-    /// When a node will do that was refused of late.
-    pub(super) until: Option<Timestamp>,
     /// What devices that the pod has already will take of whichever node it gets.
     pub(super) extra: Requests,
 }
 
 impl Offers {
     /// Holds every node against what a pod wants and where the devices are that it has already.
-    pub(super) fn new<'a>(scene: &Scene<'a>, pod: &'a Pod, had: &[&Claim]) -> Self {
+    pub(super) fn new(scene: &Scene<'_>, pod: &Pod, had: &[&Claim]) -> Self {
         let mut need = Need::new(pod);
         let refused = scene.refusals.of(pod);
-        let until = refused.iter().map(|it| it.until.0).min();
-        let mut offers = Self { until, ..Self::default() };
+        let mut offers = Self::default();
         let place = gate::node_of(pod);
         // Devices that are bound to a node are counted there.
         for claim in had.iter().filter(|it| it.node_name().is_none()) {
@@ -41,7 +37,7 @@ impl Offers {
         }
         need.requests.add(&offers.extra);
         let pins: Vec<Pin<'_>> = had.iter().filter_map(|claim| Pin::of(claim)).collect();
-        for (node, site) in scene.sites.iter().enumerate() {
+        for (node, site) in scene.sites().iter().enumerate() {
             let name = &site.node.metadata.name;
             let misfit = match refused.iter().any(|it| it.node_name == *name) {
                 true => {

@@ -31,6 +31,8 @@ pub enum AdminQuota {
 pub(super) struct Quotas {
     admin: AdminQuota,
     given: BTreeMap<(String, String), u64>,
+    /// What claims had when the plan began, of what was asked about: many pods that wait ask the same.
+    used: BTreeMap<(String, String), u64>,
     /// Claims that have more than their namespace may have, by namespace.
     beyond: BTreeMap<String, BTreeSet<Uid>>,
 }
@@ -45,7 +47,7 @@ impl Quotas {
 
     /// Whether a namespace may have so many more devices of each class.
     pub(super) fn check(
-        &self,
+        &mut self,
         world: &World,
         catalog: &Catalog,
         namespace: &str,
@@ -57,8 +59,10 @@ impl Quotas {
         for (quota, (name, most)) in limits {
             let Some(class) = name.strip_suffix(LIMIT) else { continue };
             let Some(more) = more.get(class).filter(|it| **it > 0) else { continue };
-            let given = self.given.get(&(namespace.to_owned(), class.to_owned()));
-            let used = used(world, namespace, class) + given.copied().unwrap_or_default();
+            let place = (namespace.to_owned(), class.to_owned());
+            let given = self.given.get(&place).copied().unwrap_or_default();
+            let used = self.used.entry(place).or_insert_with(|| used(world, namespace, class));
+            let used = *used + given;
             let most = u64::try_from(most.value_rounded_up()).unwrap_or_default();
             if used + more > most {
                 return Err(Trouble::new(

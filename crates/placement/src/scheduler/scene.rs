@@ -40,11 +40,13 @@ pub(super) struct Scene<'a> {
     /// Entries that are worth nothing, and so keep nobody from what they say.
     void: Vec<Line<'a>>,
     /// The nodes, in the order of the snapshot's.
-    pub(super) sites: Vec<Site<'a>>,
+    sites: Vec<Site<'a>>,
     /// Nodes that are not to be chosen again for a while.
     pub(super) refusals: Refusals<'a>,
     /// What devices take of their nodes.
     pub(super) overheads: Overheads<'a>,
+    /// How often anything of it was changed that a search looks at.
+    revision: u64,
 }
 
 impl<'a> Scene<'a> {
@@ -106,7 +108,36 @@ impl<'a> Scene<'a> {
             sites,
             refusals,
             overheads,
+            revision: 0,
         }
+    }
+
+    /// Another number whenever a search could find something else than before.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Whether all that a search looks at follows from the stock and from what is taken of nodes, and
+    /// is as it was when the plan began.
+    pub(super) fn is_untouched(&self) -> bool {
+        !self.spoilt && self.void.is_empty() && self.revision == 0
+    }
+
+    /// The nodes, in the order of the snapshot's.
+    pub(super) fn sites(&self) -> &[Site<'a>] {
+        &self.sites
+    }
+
+    /// Counts a pod in on a node.
+    pub(super) fn put(&mut self, node: usize, pod: &'a Pod) {
+        self.sites[node].put(pod);
+        self.revision += 1;
+    }
+
+    /// Counts in what devices take of a node.
+    pub(super) fn burden(&mut self, node: usize, extra: &Requests) {
+        self.sites[node].used.add(extra);
+        self.revision += 1;
     }
 
     /// Ends the plan, which gave these entries: others will be given what is left when it was carried
@@ -156,12 +187,14 @@ impl<'a> Scene<'a> {
     pub(super) fn release(&mut self, lines: &[Line<'_>]) {
         for line in lines {
             self.stock.snapshot.release(line.pool, line.entry);
+            self.revision += 1;
         }
     }
 
     pub(super) fn enter(&mut self, lines: &[Line<'_>]) {
         for line in lines {
             self.stock.snapshot.enter(line.pool, line.entry);
+            self.revision += 1;
         }
     }
 
@@ -169,10 +202,12 @@ impl<'a> Scene<'a> {
     pub(super) fn close(&mut self, pool: &str, why: &str) {
         self.stock.snapshot.close(pool, why);
         self.spoilt = true;
+        self.revision += 1;
     }
 
     pub(super) fn enter_one(&mut self, pool: &str, entry: &LedgerEntry) {
         self.stock.snapshot.enter(pool, entry);
+        self.revision += 1;
     }
 }
 

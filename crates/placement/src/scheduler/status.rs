@@ -71,7 +71,7 @@ pub(super) fn commit(
     status["claimConfigs"] = some(&copies.of_claim);
     match reach(scene, &given.allocations) {
         Reach::Node => {
-            status["nodeName"] = json!(scene.sites[node].node.metadata.name);
+            status["nodeName"] = json!(scene.sites()[node].node.metadata.name);
             status["nodeSelector"] = Value::Null;
         }
         Reach::Selected(selector) => {

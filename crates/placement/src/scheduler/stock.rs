@@ -50,6 +50,11 @@ pub(super) struct Objects {
 }
 
 impl Stock {
+    /// What it follows from.
+    pub(super) fn made_of(&self) -> &Objects {
+        &self.made_of
+    }
+
     fn of(objects: &Objects, before: Option<Self>) -> Self {
         // What is held and not to be found is in no books it could be taken out of.
         let follows =
@@ -86,6 +91,19 @@ impl Objects {
             pools: world.shelf::<Seen<DevicePool>>().all(),
             nodes: world.shelf::<Node>().all(),
         }
+    }
+
+    /// Whether every search has the same answer beside both, if as much is taken of their nodes.
+    pub(super) fn answer_alike(&self, other: &Self) -> bool {
+        self.publish_the_same(other)
+            && alike(&self.pools, &other.pools, |one, other| {
+                one.status.allocations == other.status.allocations
+            })
+            && alike(&self.nodes, &other.nodes, |one, other| {
+                one.spec == other.spec
+                    && one.status.allocatable == other.status.allocatable
+                    && one.is_ready() == other.is_ready()
+            })
     }
 
     /// Whether two say the same but for their ledgers.

@@ -62,7 +62,7 @@ pub(super) fn message(
         let text = format!("insufficient devices for claim {claim} ({})", whys.join(", "));
         *tally.entry(text).or_default() += count;
     }
-    Told { text: spell(scene.sites.len(), &tally), full }
+    Told { text: spell(scene.sites().len(), &tally), full }
 }
 
 /// `0/5 nodes: 2 Insufficient cpu, 3 Too many pods.`

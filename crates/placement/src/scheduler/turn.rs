@@ -1,12 +1,10 @@
 //! The making of one plan, pod by pod.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gantry_api::devices::{Consumer, DeviceAllocation, HoldState, LedgerEntry, PodClaims};
-use gantry_devices::lower::{Note as Remark, Wanted};
-use gantry_devices::problem::Budget;
-use gantry_devices::{Offer, Packing, choose};
-use gantry_pods::Requests;
+use gantry_devices::lower::Wanted;
 use gantry_pods::said::{Said, say};
 use gantry_pods::view::{Pod, Truth};
 use gantry_reconcile::{Held, Note, Plan, Reference, Step, Uid, View};
@@ -20,9 +18,10 @@ use crate::config::{self, Configs, Copies};
 use crate::gate;
 use crate::ledger::{self, Line};
 
-use super::offer::Offers;
+use super::answers::{Answer, Answers, Question};
 use super::quota::{self, AdminQuota, Counts, Quotas};
 use super::scene::Scene;
+use super::search::{self, Found, NO_NODE};
 use super::status::{Given, commit, consumer};
 use super::{Waiting, told};
 
@@ -30,6 +29,7 @@ use super::{Waiting, told};
 pub(super) struct Turn<'a> {
     pub(super) plan: Plan,
     scene: Scene<'a>,
+    answers: Answers,
     quotas: Quotas,
     /// What is set aside by this plan, by pool.
     entries: BTreeMap<String, Vec<LedgerEntry>>,
@@ -45,7 +45,7 @@ pub(super) struct Turn<'a> {
 
 /// A pod and its claims.
 pub(super) struct Case<'a, 'b> {
-    pub(super) pod: &'a Pod,
+    pub(super) pod: &'a Arc<Pod>,
     pub(super) asked: &'b PodClaims,
     /// What the pod calls its claims, and what they are.
     pub(super) claims: &'b [(String, Claim)],
@@ -55,22 +55,18 @@ pub(super) struct Case<'a, 'b> {
     pub(super) had: &'b [&'b Claim],
 }
 
-/// What was found for the claims of a pod that have no devices.
+/// What was found for the claims of a pod that have no devices, and may be given to them.
 struct Solution {
-    node: usize,
-    given: Vec<Given>,
+    found: Arc<Found>,
     copies: Vec<Copies>,
     counts: Counts,
-    /// What the devices take of the node.
-    extra: Requests,
-    /// What the authors of claims should know.
-    remarks: Vec<Remark>,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(scene: Scene<'a>, admin: AdminQuota) -> Self {
         Self {
             plan: Plan::default(),
+            answers: Answers::new(&scene),
             scene,
             quotas: Quotas::new(admin),
             entries: BTreeMap::new(),
@@ -100,6 +96,7 @@ impl<'a> Turn<'a> {
             let all: Vec<Consumer> = claim.consumers().iter().chain(more).cloned().collect();
             self.plan.write(claim.share(&all));
         }
+        self.answers.finish(self.scene.world);
         self.scene.finish(&self.entries);
         self.plan
     }
@@ -125,7 +122,7 @@ impl<'a> Turn<'a> {
 
     fn decide(
         &mut self,
-        pod: &'a Pod,
+        pod: &'a Arc<Pod>,
         asked: &PodClaims,
         claims: &[(String, Claim)],
     ) -> Result<(), Trouble> {
@@ -143,14 +140,14 @@ impl<'a> Turn<'a> {
         let (had, open): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, it)| it.is_allocated());
         let had: Vec<&Claim> = had.into_iter().map(|(_, it)| it).collect();
         self.within_quota(pod, &had)?;
-        let offers = Offers::new(&self.scene, pod, &had);
-        if let Some(until) = offers.until {
+        // Then a node will do that was refused of late.
+        if let Some(until) = self.scene.refusals.of(pod).iter().map(|it| it.until.0).min() {
             self.plan.look_at(until, self.scene.now);
         }
         let case = Case { pod, asked, claims, open, had: &had };
         let placed = match case.open.is_empty() {
-            true => self.place(&case, &offers),
-            false => self.equip(&case, &offers),
+            true => self.place(&case),
+            false => self.equip(&case),
         };
         match placed {
             Err(trouble) if trouble.reason == NO_NODE => self.give_back(pod, &had, trouble),
@@ -215,18 +212,16 @@ impl<'a> Turn<'a> {
     }
 
     /// Gives a pod to a node that has everything, or makes it one of the users of its claims.
-    fn place(&mut self, case: &Case<'a, '_>, offers: &Offers) -> Result<(), Trouble> {
+    fn place(&mut self, case: &Case<'a, '_>) -> Result<(), Trouble> {
         let pod = case.pod;
-        let Some(node) = offers.emptiest() else {
-            return Err(Trouble::new(NO_NODE, told::spell(self.scene.sites.len(), &offers.bad)));
-        };
+        let node = self.search(pod, &[], case.had, &[])?.node;
         let shares = self.share(pod, case.had);
         self.put(pod, node);
         if shares {
             return Ok(());
         }
         if gate::is_gated(pod) {
-            let node = &self.scene.sites[node].node.metadata.name;
+            let node = &self.scene.sites()[node].node.metadata.name;
             self.plan.steps.push(gate::open(pod, node, self.scene.now)?);
         } else {
             self.plan.steps.extend(case.bind(&self.scene, node, &[]));
@@ -247,18 +242,18 @@ impl<'a> Turn<'a> {
 
     fn put(&mut self, pod: &'a Pod, node: usize) {
         if gate::node_of(pod).is_empty() {
-            self.scene.sites[node].put(pod);
+            self.scene.put(node, pod);
         }
     }
 
     /// Finds devices for the claims that have none, and takes the next step to give them.
-    fn equip(&mut self, case: &Case<'a, '_>, offers: &Offers) -> Result<(), Trouble> {
-        let (pod, open) = (case.pod, case.open.as_slice());
+    fn equip(&mut self, case: &Case<'a, '_>) -> Result<(), Trouble> {
+        let (pod, open, had) = (case.pod, case.open.as_slice(), case.had);
         let live: Vec<Vec<Line<'a>>> =
             open.iter().map(|(_, claim)| self.scene.ledgers.live(claim)).collect();
         let lines: Vec<Line<'a>> = live.iter().flatten().copied().collect();
         self.scene.release(&lines);
-        let found = self.solve(pod, open, &lines, offers);
+        let found = self.solve(pod, open, had, &lines);
         self.scene.enter(&lines);
         let solution = match found {
             Ok(solution) => solution,
@@ -268,7 +263,8 @@ impl<'a> Turn<'a> {
             }
             Err(trouble) => return Err(trouble),
         };
-        let holds: Vec<Vec<&DeviceAllocation>> = solution
+        let found = &solution.found;
+        let holds: Vec<Vec<&DeviceAllocation>> = found
             .given
             .iter()
             .map(|it| it.allocations.iter().filter(|it| is_hold(it)).collect())
@@ -295,7 +291,7 @@ impl<'a> Turn<'a> {
         if let Some(full) = self.full(&missing) {
             // Elsewhere there may be others. There is one pool fewer each time.
             self.scene.close(&full, ledger::FULL);
-            return self.equip(case, offers);
+            return self.equip(case);
         }
         let pools: BTreeSet<String> = missing.iter().map(|(pool, _)| pool.clone()).collect();
         let since = missing.iter().map(|(_, entry)| entry.since.0);
@@ -308,8 +304,7 @@ impl<'a> Turn<'a> {
         if pools.len() <= 1 && open.iter().all(|(_, claim)| claim.is_protected()) {
             let mut steps = self.commit(case, since, &solution);
             if !self.share(pod, case.had) {
-                let given: Vec<&Given> = solution.given.iter().collect();
-                steps.extend(case.bind(&self.scene, solution.node, &given));
+                steps.extend(case.bind(&self.scene, found.node, &found.given));
             }
             let row = steps.into_iter().rev().reduce(|after, step| step.then(after));
             match pools.into_iter().next() {
@@ -319,56 +314,44 @@ impl<'a> Turn<'a> {
         }
         self.busy.extend(open.iter().map(|(_, claim)| claim.uid().clone()));
         self.quotas.give(&pod.metadata.namespace, &solution.counts);
-        self.put(pod, solution.node);
-        self.scene.sites[solution.node].used.add(&solution.extra);
+        self.put(pod, found.node);
+        self.scene.burden(found.node, &found.extra);
         Ok(())
+    }
+
+    /// What is found for a pod. What is set aside for it counts as free, so with that nobody else's
+    /// answer is its own.
+    fn search(
+        &mut self,
+        pod: &Arc<Pod>,
+        open: &[&(String, Claim)],
+        had: &[&Claim],
+        lines: &[Line<'_>],
+    ) -> Answer {
+        let scene = &mut self.scene;
+        let question = match lines.is_empty() {
+            true => Question::new(scene, pod, open, had),
+            false => None,
+        };
+        let revision = scene.revision();
+        match question {
+            Some(question) => {
+                self.answers.ask(revision, question, || search::find(scene, pod, open, had, lines))
+            }
+            None => search::find(scene, pod, open, had, lines).map(Arc::new),
+        }
     }
 
     fn solve(
         &mut self,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         open: &[&(String, Claim)],
+        had: &[&Claim],
         lines: &[Line<'_>],
-        offers: &Offers,
     ) -> Result<Solution, Trouble> {
-        let mut wanted = Vec::new();
-        for (entry, claim) in open {
-            let asks = claim.wanted().map_err(|why| Trouble::new("InvalidClaim", why))?;
-            wanted.push((entry.as_str(), asks));
-        }
-        let scene = &mut self.scene;
-        let lowered =
-            scene.stock.snapshot.request(&scene.stock.catalog, scene.constraints, &wanted);
-        let lowered = lowered.map_err(|error| told::refused(&error))?;
-        let request = lowered.request;
-        let mut good: Vec<Offer> =
-            offers.good.iter().filter(|it| reaches(scene, it.node, lines)).copied().collect();
-        let mut bad = offers.bad.clone();
-        let inventory = &scene.stock.snapshot.inventory;
-        let (node, given, extra) = loop {
-            let chosen = choose(inventory, &good, &request, Packing::Tight, &Budget::default());
-            let Some(placement) = &chosen.placement else {
-                let told = told::message(scene, &request, &good, &chosen, &bad);
-                let reason = if told.full { "LedgerFull" } else { NO_NODE };
-                return Err(Trouble::new(reason, told.text));
-            };
-            let claims = request.claims.iter().zip(&placement.allocation.claims);
-            let given: Vec<Given> =
-                claims.map(|(asked, got)| Given::new(inventory, asked, got)).collect();
-            let mut extra = offers.extra.clone();
-            given.iter().for_each(|it| extra.add(&scene.overheads.of(&it.allocations)));
-            let lacks = scene.lacks(pod, placement.node, &extra);
-            if lacks.is_empty() {
-                break (placement.node, given, extra);
-            }
-            // The devices that would be taken there take too much of it.
-            for reason in lacks {
-                *bad.entry(reason).or_default() += 1;
-            }
-            good.retain(|it| it.node != placement.node);
-        };
+        let found = self.search(pod, open, had, lines)?;
         let (mut copies, mut counts) = (Vec::new(), Counts::new());
-        for ((_, claim), given) in open.iter().zip(&given) {
+        for ((_, claim), given) in open.iter().zip(&found.given) {
             copies.push(self.configs(claim, given)?);
             for (class, more) in quota::counts(claim, &given.selected, &given.allocations) {
                 *counts.entry(class).or_default() += more;
@@ -376,7 +359,7 @@ impl<'a> Turn<'a> {
         }
         let (scene, namespace) = (&self.scene, &pod.metadata.namespace);
         self.quotas.check(scene.world, &scene.stock.catalog, namespace, &counts)?;
-        Ok(Solution { node, given, copies, counts, extra, remarks: lowered.notes })
+        Ok(Solution { found, copies, counts })
     }
 
     fn configs(&self, claim: &Claim, given: &Given) -> Result<Copies, Trouble> {
@@ -416,11 +399,11 @@ impl<'a> Turn<'a> {
         since: Option<Timestamp>,
         solution: &Solution,
     ) -> Vec<Step> {
+        let found = &solution.found;
         let step = |(at, (entry, claim)): (usize, &&(String, Claim))| {
-            let (given, copies) = (&solution.given[at], &solution.copies[at]);
-            let node = solution.node;
-            let write = commit(&self.scene, case.pod, node, claim, given, copies, since);
-            let told = solution.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
+            let (given, copies) = (&found.given[at], &solution.copies[at]);
+            let write = commit(&self.scene, case.pod, found.node, claim, given, copies, since);
+            let told = found.remarks.iter().filter_map(|it| told::remark(it, entry, claim));
             told.fold(Step::new(write), Step::done)
         };
         case.open.iter().enumerate().map(step).collect()
@@ -486,20 +469,6 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// No node will do.
-const NO_NODE: &str = "Unschedulable";
-
 pub(super) fn about(pod: &Pod) -> Reference {
     Reference::to(&Pod::RESOURCE, &pod.metadata)
-}
-
-/// Whether a node reaches the pools in which something is set aside.
-fn reaches(scene: &Scene<'_>, node: usize, lines: &[Line<'_>]) -> bool {
-    let inventory = &scene.stock.snapshot.inventory;
-    let Some(node) = inventory.nodes().get(node) else { return false };
-    lines.iter().all(|line| {
-        node.pools
-            .iter()
-            .any(|at| inventory.pools().get(*at).is_some_and(|it| it.name == line.pool))
-    })
 }

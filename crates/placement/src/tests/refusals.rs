@@ -1,6 +1,9 @@
 //! Pools that take no entries, and those who would be served by them.
 
-use gantry_reconcile::harness::{Faults, REFUSED};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use gantry_reconcile::harness::{REFUSED, Stage};
 use gantry_reconcile::{Controller, Key, Write};
 use serde_json::{Value, json};
 
@@ -47,18 +50,48 @@ fn it_is_said_of_a_pod_that_only_a_pool_that_refuses_would_serve() {
     let all = team.all();
     let mut objects = base();
     objects.extend([pool("p1", "n1", 1), claim("c", &wish("gpu", 1)), user("a", "c")]);
-    let forbid: gantry_reconcile::harness::Action = Box::new(|server| {
-        server.refuse(|write| *write.resource() == POOLS && write.key().name() == "p1");
-    });
-    let later = make(node("n3"));
-    let ending = scenario(&all, objects, vec![forbid, later]).run(3, Faults::none()).unwrap();
-    // Chance decides whether the pod was first; if not, it is told why it waits.
-    let pod = ending.server.get(&PODS, &key("a")).unwrap();
-    if pod["spec"]["nodeName"].is_null() {
-        let said = pod["status"]["conditions"].to_string();
-        assert!(said.contains("nothing can be entered in its ledger"), "{said}");
-        assert!(ending.held.iter().any(|it| it.reason == "Forbidden"), "{:?}", ending.held);
-    }
+    let scenario = scenario(&all, objects, vec![]);
+    let mut stage = Stage::new(&scenario);
+    stage.server().refuse(|write| *write.resource() == POOLS && write.key().name() == "p1");
+    stage.pass(Duration::from_secs(10)).unwrap();
+    let why = "nothing can be entered in its ledger: p1 is forbidden: the test says so";
+    let expected = format!(
+        "0/2 nodes: 2 insufficient devices for claim gpu (1 no pools, 1 pool is invalid: {why})"
+    );
+    let pod = stage.server().get(&PODS, &key("a")).unwrap().clone();
+    assert!(pod["spec"]["nodeName"].is_null(), "{pod}");
+    let said = &pod["status"]["conditions"][0];
+    assert_eq!(
+        (&said["type"], &said["status"], &said["reason"], said["message"].as_str().unwrap()),
+        (&json!("PodScheduled"), &json!("False"), &json!("Unschedulable"), expected.as_str())
+    );
+    let held: BTreeSet<(String, String, String)> = stage
+        .held()
+        .into_iter()
+        .map(|it| (it.about.key.to_string(), it.reason.to_string(), it.message))
+        .collect();
+    let held_back = |key: &str, reason: &str, message: &str| {
+        (key.to_owned(), reason.to_owned(), message.to_owned())
+    };
+    assert_eq!(
+        held,
+        BTreeSet::from([
+            held_back("default/a", "Unschedulable", &expected),
+            held_back("p1", "Forbidden", why),
+            // Told by whoever carries out plans.
+            held_back(
+                "p1",
+                "Forbidden",
+                "could not patch devicepools.devmgmtproto.k8s.io p1: p1 is forbidden: the test \
+                 says so",
+            ),
+        ])
+    );
+    // It is tried again when the time is over, and served when that is allowed.
+    stage.server().refuse(|_| false);
+    stage.pass(Duration::from_secs(120)).unwrap();
+    assert_eq!(shape(stage.server())["pods"], json!({"a": [true, true]}));
+    assert_eq!(stage.held(), []);
 }
 
 /// A pool that has no room for an entry.
@@ -92,7 +125,10 @@ fn a_pool_whose_ledger_is_full_leaves_pods_to_others() {
     assert_eq!(pools, [Key::cluster("z1")], "one of them is served elsewhere");
     let [held] = plan.held.as_slice() else { panic!("{:?}", plan.held) };
     assert_eq!((held.reason.as_ref(), &held.about.key), ("LedgerFull", &key("b")));
-    assert!(held.message.contains("its ledger is full; its driver should split it"), "{held:?}");
-    let mut notes = plan.steps.iter().flat_map(|it| &it.done);
-    assert!(notes.any(|it| it.reason == "LedgerFull"), "{:?}", plan.steps);
+    let expected = "0/1 nodes: 1 insufficient devices for claim gpu (1 pool is invalid: its ledger \
+                    is full; its driver should split it)";
+    assert_eq!(held.message, expected);
+    let notes = plan.steps.iter().flat_map(|it| &it.done);
+    let notes: Vec<_> = notes.map(|it| (it.reason.as_ref(), it.message.as_str())).collect();
+    assert_eq!(notes, [("LedgerFull", expected)]);
 }

@@ -1,6 +1,8 @@
 //! Rules beside the choice of devices: what they take of a node, quotas, old spellings, configs.
 
-use gantry_reconcile::harness::{Action, Ending, Faults};
+use std::time::Duration;
+
+use gantry_reconcile::harness::{Action, Ending, Faults, Server, Stage};
 use gantry_reconcile::{Controller, Key, Resource, Write};
 use serde_json::{Value, json};
 
@@ -107,8 +109,8 @@ fn a_limit_that_bounds_nothing_is_told_once() {
     assert_eq!(note.message, "entry main: the limit on \"memory\" is passed on and bounds nothing");
 }
 
-fn condition(ending: &Ending, resource: &Resource, key: &Key, kind: &str) -> Option<Value> {
-    let object = ending.server.get(resource, key).unwrap();
+fn condition(server: &Server, resource: &Resource, key: &Key, kind: &str) -> Option<Value> {
+    let object = server.get(resource, key).unwrap();
     let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
     all.into_iter().find(|it| it["type"] == kind)
 }
@@ -123,26 +125,42 @@ fn old_spellings_are_said_where_they_stand() {
     let mut objects = base();
     objects.extend([node("n1"), old_class, old_pool, old_claim, user("a", "c")]);
     let rows = [
-        (CLASSES, Key::cluster("old"), "maxDeviceCount"),
-        (POOLS, Key::cluster("p1"), "driver"),
-        (CLAIMS, key("c"), "constraints"),
+        (
+            CLASSES,
+            Key::cluster("old"),
+            "spec.deviceMaxCount: deprecated name; use \"maxDeviceCount\"",
+        ),
+        (POOLS, Key::cluster("p1"), "spec.Driver: deprecated name; use \"driver\""),
+        (
+            CLAIMS,
+            key("c"),
+            "spec.claims[0].contstraints: read as \"constraints\": ignoring it would let devices in \
+             that were meant to be kept out; use that name",
+        ),
     ];
-    let ending = run(objects.clone(), vec![]);
-    assert_eq!(node_of(&ending, "a").as_deref(), Some("n1"), "they are understood");
-    for (resource, key, name) in &rows {
-        let said = condition(&ending, resource, key, "SpecNormalized").unwrap();
-        assert_eq!(said["status"], "True", "{said}");
-        assert!(said["message"].as_str().unwrap().contains(&format!("\"{name}\"")), "{said}");
+    let (team, horizon) = (Team::new(), Duration::from_secs(10));
+    let all = team.all();
+    let scenario = scenario(&all, objects, vec![]);
+    let mut stage = Stage::new(&scenario);
+    stage.pass(horizon).unwrap();
+    let pod = stage.server().get(&PODS, &key("a")).unwrap();
+    assert_eq!(pod["spec"]["nodeName"], "n1", "they are understood");
+    for (resource, key, expected) in &rows {
+        let said = condition(stage.server(), resource, key, "SpecNormalized").unwrap();
+        assert_eq!(
+            (&said["status"], &said["reason"], said["message"].as_str().unwrap()),
+            (&json!("True"), &json!("OldSpelling"), *expected)
+        );
     }
-    assert_eq!(condition(&ending, &CLASSES, &Key::cluster("gpu"), "SpecNormalized"), None);
-    let put_right: Action = Box::new(|server| {
-        server.edit(&CLASSES, &Key::cluster("old"), |it| it["spec"] = json!({"deviceType": "gpu"}));
-    });
-    let ending = run(objects, vec![put_right, make(node("n2"))]);
-    // Chance decides whether it was said before.
-    if let Some(said) = condition(&ending, &CLASSES, &Key::cluster("old"), "SpecNormalized") {
-        assert_eq!(said["status"], "False", "{said}");
-    }
+    let new = condition(stage.server(), &CLASSES, &Key::cluster("gpu"), "SpecNormalized");
+    assert_eq!(new, None, "of what was never old nothing is said");
+    stage.server().edit(&CLASSES, &rows[0].1, |it| it["spec"] = json!({"deviceType": "gpu"}));
+    stage.pass(horizon).unwrap();
+    let said = condition(stage.server(), &CLASSES, &rows[0].1, "SpecNormalized").unwrap();
+    assert_eq!(
+        (&said["status"], &said["reason"], &said["message"]),
+        (&json!("False"), &json!("AsItShouldBe"), &json!(""))
+    );
 }
 
 fn quota(class: &str, most: &str) -> (Resource, Value) {
