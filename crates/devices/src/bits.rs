@@ -28,6 +28,12 @@ impl Bits {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// How many numbers are in this and not in the other.
+    pub(crate) fn count_without(&self, other: &Self) -> usize {
+        let words = self.words.iter().zip(&other.words);
+        words.map(|(one, other)| (one & !other).count_ones() as usize).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.words.iter().all(|word| *word == 0)
     }

@@ -361,8 +361,7 @@ impl Table<'_> {
                     let bits = self.candidates[term_at][ask_at].clone();
                     for row in bits.iter() {
                         let value = self.value(row, group.slot, slots);
-                        let few = counts.get(&value).is_none_or(|count| *count < least);
-                        if value == NO_VALUE || few {
+                        if value == NO_VALUE || counts.of(value) < least {
                             self.candidates[term_at][ask_at].remove(row);
                         }
                     }
@@ -385,7 +384,7 @@ impl Table<'_> {
                 if group.kind == GroupKind::Distinct || terms.len() < 2 {
                     continue;
                 }
-                let counts: Vec<Vec<_>> = terms
+                let counts: Vec<Vec<Counts>> = terms
                     .iter()
                     .map(|at| {
                         let asks = prepared.terms[*at].asks.iter().enumerate();
@@ -393,14 +392,16 @@ impl Table<'_> {
                             .collect()
                     })
                     .collect();
-                let viable = |value: u32| {
+                // Values are few and rows are many: each value is looked at once for all rows.
+                let mut viable: Vec<u32> = counts[0].iter().flat_map(Counts::values).collect();
+                viable.sort_unstable();
+                viable.dedup();
+                viable.retain(|value| {
                     terms.iter().zip(&counts).all(|(at, counts)| {
                         let asks = prepared.terms[*at].asks.iter();
-                        asks.zip(counts).any(|(ask, counts)| {
-                            counts.get(&value).is_some_and(|count| *count >= ask.least())
-                        })
+                        asks.zip(counts).any(|(ask, counts)| counts.of(*value) >= ask.least())
                     })
-                };
+                });
                 for at in &terms {
                     for (ask_at, ask) in prepared.terms[*at].asks.iter().enumerate() {
                         if ask.source.count == Count::All {
@@ -408,7 +409,8 @@ impl Table<'_> {
                         }
                         let bits = self.candidates[*at][ask_at].clone();
                         for row in bits.iter() {
-                            if !viable(self.value(row, group.slot, slots)) {
+                            let value = self.value(row, group.slot, slots);
+                            if viable.binary_search(&value).is_err() {
                                 self.candidates[*at][ask_at].remove(row);
                             }
                         }
@@ -418,18 +420,26 @@ impl Table<'_> {
         }
     }
 
-    fn count_values(
-        &self,
-        term: usize,
-        ask: usize,
-        slot: usize,
-        slots: usize,
-    ) -> HashMap<u32, usize> {
-        let mut counts = HashMap::new();
-        for row in self.candidates[term][ask].iter() {
-            *counts.entry(self.value(row, slot, slots)).or_insert(0) += 1;
-        }
-        counts
+    fn count_values(&self, term: usize, ask: usize, slot: usize, slots: usize) -> Counts {
+        let rows = self.candidates[term][ask].iter();
+        let mut values: Vec<u32> = rows.map(|row| self.value(row, slot, slots)).collect();
+        values.sort_unstable();
+        let same = values.chunk_by(|one, other| one == other);
+        Counts(same.map(|same| (same[0], same.len())).collect())
+    }
+}
+
+/// How many rows have each value, by value.
+struct Counts(Vec<(u32, usize)>);
+
+impl Counts {
+    fn of(&self, value: u32) -> usize {
+        let at = self.0.binary_search_by_key(&value, |(value, _)| *value);
+        at.map_or(0, |at| self.0[at].1)
+    }
+
+    fn values(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(value, _)| *value)
     }
 }
 

@@ -26,6 +26,10 @@ pub enum ObjectKind {
     ValidatingAdmissionPolicy,
     /// Says where a policy holds.
     ValidatingAdmissionPolicyBinding,
+    /// Says who is asked to change what is written.
+    MutatingWebhookConfiguration,
+    /// Says who is asked whether it may be written.
+    ValidatingWebhookConfiguration,
     /// Rights.
     ClusterRole,
     /// Who has them everywhere.
@@ -40,9 +44,10 @@ impl ObjectKind {
     pub fn group(self) -> &'static str {
         match self {
             Self::CustomResourceDefinition => "apiextensions.k8s.io",
-            Self::ValidatingAdmissionPolicy | Self::ValidatingAdmissionPolicyBinding => {
-                "admissionregistration.k8s.io"
-            }
+            Self::ValidatingAdmissionPolicy
+            | Self::ValidatingAdmissionPolicyBinding
+            | Self::MutatingWebhookConfiguration
+            | Self::ValidatingWebhookConfiguration => "admissionregistration.k8s.io",
             Self::ClusterRole | Self::ClusterRoleBinding => "rbac.authorization.k8s.io",
             Self::Namespace => "",
         }
@@ -55,6 +60,8 @@ impl ObjectKind {
             Self::CustomResourceDefinition => "customresourcedefinitions",
             Self::ValidatingAdmissionPolicy => "validatingadmissionpolicies",
             Self::ValidatingAdmissionPolicyBinding => "validatingadmissionpolicybindings",
+            Self::MutatingWebhookConfiguration => "mutatingwebhookconfigurations",
+            Self::ValidatingWebhookConfiguration => "validatingwebhookconfigurations",
             Self::ClusterRole => "clusterroles",
             Self::ClusterRoleBinding => "clusterrolebindings",
             Self::Namespace => "namespaces",
@@ -68,6 +75,8 @@ impl ObjectKind {
             Self::CustomResourceDefinition => "CustomResourceDefinition",
             Self::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Self::ValidatingAdmissionPolicyBinding => "ValidatingAdmissionPolicyBinding",
+            Self::MutatingWebhookConfiguration => "MutatingWebhookConfiguration",
+            Self::ValidatingWebhookConfiguration => "ValidatingWebhookConfiguration",
             Self::ClusterRole => "ClusterRole",
             Self::ClusterRoleBinding => "ClusterRoleBinding",
             Self::Namespace => "Namespace",
@@ -81,10 +90,12 @@ impl ObjectKind {
     }
 
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::CustomResourceDefinition,
         Self::ValidatingAdmissionPolicy,
         Self::ValidatingAdmissionPolicyBinding,
+        Self::MutatingWebhookConfiguration,
+        Self::ValidatingWebhookConfiguration,
         Self::ClusterRole,
         Self::ClusterRoleBinding,
         Self::Namespace,
@@ -136,6 +147,8 @@ pub enum Wins {
     Sum,
     /// The administrator of the cluster, who alone may write it.
     Administrator,
+    /// The operator, of which a cluster has one.
+    Operator,
     /// The one installation whose name it carries.
     ItsInstallation,
     /// It is not made any more; one that is found is reported.
@@ -155,6 +168,7 @@ impl Wins {
             Self::LastApplied => "applied whatever is there; the last one wins",
             Self::Sum => "rules are added if they are missing, and never removed",
             Self::Administrator => "written by the administrator of the cluster alone",
+            Self::Operator => "written by the operator, which puts right what others change",
             Self::ItsInstallation => "belongs to the installation that it is named after",
             Self::NotMade => "not made any more; reported, and removed on request",
             Self::OwnCluster => "exists only in the cluster that `gantry up` runs",
@@ -191,6 +205,13 @@ pub fn inventory() -> Vec<Entry> {
         reason,
         wins: *wins,
         owner: CLUSTER_ADMIN,
+    }));
+    entries.extend(WEBHOOKS.map(|kind| Entry {
+        kind,
+        name: Name::Fixed("gantry-devices".to_owned()),
+        reason: "a server asks about pods with devices, in every namespace, only if it is told to",
+        wins: Wins::Operator,
+        owner: DEVICES_WEBHOOK,
     }));
     entries.extend(PATTERNS.iter().map(|(kind, pattern, reason, wins)| Entry {
         kind: *kind,
@@ -237,6 +258,12 @@ fn policies() -> Vec<Entry> {
     policies.into_iter().chain(bindings).collect()
 }
 
+/// The role of who may write the configurations of webhooks.
+const DEVICES_WEBHOOK: &str = "gantry-devices-webhook";
+/// By what a server is told whom to ask.
+const WEBHOOKS: [ObjectKind; 2] =
+    [ObjectKind::MutatingWebhookConfiguration, ObjectKind::ValidatingWebhookConfiguration];
+
 const ROLE: ObjectKind = ObjectKind::ClusterRole;
 const BINDING: ObjectKind = ObjectKind::ClusterRoleBinding;
 
@@ -280,8 +307,8 @@ const FIXED: &[(ObjectKind, &str, &str, Wins)] = &[
     (BINDING, "gantry-scaling", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-devices", OPTIONAL, Wins::Administrator),
     (BINDING, "gantry-devices", OPTIONAL, Wins::Administrator),
-    (ROLE, "gantry-devices-webhook", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-devices-webhook", OPTIONAL, Wins::Administrator),
+    (ROLE, DEVICES_WEBHOOK, OPTIONAL, Wins::Administrator),
+    (BINDING, DEVICES_WEBHOOK, OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-simulation", OPTIONAL, Wins::Administrator),
     (BINDING, "gantry-simulation", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-wrapped-secrets", OPTIONAL, Wins::Administrator),
@@ -349,6 +376,9 @@ mod tests {
         assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::ItsInstallation), 1);
         assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::NotMade), 1);
         assert_eq!(count(ObjectKind::Namespace, Wins::ItsInstallation), 1);
+        for kind in WEBHOOKS {
+            assert_eq!(count(kind, Wins::Operator), 1);
+        }
     }
 
     #[test]
@@ -367,6 +397,9 @@ mod tests {
             (definition, "others.example.com", CLUSTER_ADMIN),
             (ObjectKind::ValidatingAdmissionPolicy, "fma-immutable-fields", FMA_POLICY_ADMIN),
             (ObjectKind::ClusterRole, "fma-crd-admin", CLUSTER_ADMIN),
+            (ObjectKind::MutatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
+            (ObjectKind::ValidatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
+            (ObjectKind::ValidatingWebhookConfiguration, "others", CLUSTER_ADMIN),
         ];
         for (kind, name, role) in table {
             assert_eq!(owner_of(kind, name), role, "{name}");
@@ -378,6 +411,10 @@ mod tests {
         let path = ObjectKind::CustomResourceDefinition.path("a.b");
         assert_eq!(path, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a.b");
         assert_eq!(ObjectKind::Namespace.path("n"), "/api/v1/namespaces/n");
+        assert_eq!(
+            ObjectKind::MutatingWebhookConfiguration.path("n"),
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/n"
+        );
         for kind in ObjectKind::ALL {
             assert_eq!(ObjectKind::of(kind.as_str()), Some(kind));
         }

@@ -146,14 +146,22 @@ pub(super) struct Lower<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) constraints: &'a Constraints,
     pub(super) selectors: Vec<Selector>,
+    /// Which selector says what a term says: terms of a claim mostly say the same, and to write down
+    /// what tells selectors apart takes longer than all else here.
+    asked: Vec<(Conditions<'a>, usize)>,
     pub(super) notes: Vec<Note>,
 }
 
-impl Lower<'_> {
+impl<'a> Lower<'a> {
+    pub(super) fn new(catalog: &'a Catalog, constraints: &'a Constraints) -> Self {
+        let (selectors, asked, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Self { catalog, constraints, selectors, asked, notes }
+    }
+
     pub(super) fn wanted(
         &mut self,
         name: &str,
-        wanted: Wanted<'_>,
+        wanted: Wanted<'a>,
     ) -> Result<problem::Claim, ClaimError> {
         match wanted {
             Wanted::Claim(spec) => Ok(problem::Claim {
@@ -169,7 +177,7 @@ impl Lower<'_> {
     pub(super) fn terms(
         &mut self,
         name: &str,
-        terms: &[Term],
+        terms: &'a [Term],
     ) -> Result<problem::Claim, ClaimError> {
         let terms = terms.iter().map(|term| {
             let ways = term.alternatives().map(|ask| self.alternative(name, &term.name, ask));
@@ -187,14 +195,14 @@ impl Lower<'_> {
     fn privileged(
         &mut self,
         name: &str,
-        spec: &PrivilegedClaimSpec,
+        spec: &'a PrivilegedClaimSpec,
     ) -> Result<problem::Claim, ClaimError> {
         let conditions = Conditions {
             driver: Some(&spec.driver),
             constraints: spec.constraints.as_deref(),
             ..Conditions::default()
         };
-        let selector = self.selector(&conditions).map_err(|fault| ClaimError {
+        let selector = self.selector(conditions).map_err(|fault| ClaimError {
             claim: name.to_owned(),
             term: MAIN.to_owned(),
             fault,
@@ -210,16 +218,21 @@ impl Lower<'_> {
         Ok(problem::Claim { name: name.to_owned(), terms: vec![term], ..problem::Claim::default() })
     }
 
-    fn selector(&mut self, conditions: &Conditions<'_>) -> Result<usize, Fault> {
-        let selector = Selector::new(conditions, self.catalog, self.constraints)?;
+    fn selector(&mut self, conditions: Conditions<'a>) -> Result<usize, Fault> {
+        if let Some((_, known)) = self.asked.iter().find(|(asked, _)| *asked == conditions) {
+            return Ok(*known);
+        }
+        let selector = Selector::new(&conditions, self.catalog, self.constraints)?;
         let known = self.selectors.iter().position(|known| known.key() == selector.key());
-        Ok(known.unwrap_or_else(|| {
+        let known = known.unwrap_or_else(|| {
             self.selectors.push(selector);
             self.selectors.len() - 1
-        }))
+        });
+        self.asked.push((conditions, known));
+        Ok(known)
     }
 
-    fn alternative(&mut self, claim: &str, term: &str, ask: &Ask) -> Result<Alternative, Fault> {
+    fn alternative(&mut self, claim: &str, term: &str, ask: &'a Ask) -> Result<Alternative, Fault> {
         let named = ask.device_class.as_deref();
         let ignored = named.filter(|_| self.ignores_classes());
         if let Some(class) = ignored {
@@ -236,7 +249,7 @@ impl Lower<'_> {
             device_type: ask.device_type.as_deref(),
             constraints: ask.constraints.as_deref(),
         };
-        let selector = self.selector(&conditions)?;
+        let selector = self.selector(conditions)?;
         let class = conditions.class.and_then(|name| self.catalog.class(name));
         if let (Some(own), Some(class)) = (&ask.driver, class.and_then(|c| c.driver.as_ref()))
             && own != class

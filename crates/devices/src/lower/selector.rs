@@ -42,7 +42,7 @@ struct ClassCondition {
 }
 
 /// What a term says about driver, type and constraints.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conditions<'a> {
     pub(super) driver: Option<&'a str>,
     pub(super) class: Option<&'a str>,

@@ -255,7 +255,7 @@ impl Snapshot {
         constraints: &Constraints,
         claims: &[(&str, Wanted<'_>)],
     ) -> Result<Lowered, ClaimError> {
-        let mut lower = Lower { catalog, constraints, selectors: Vec::new(), notes: Vec::new() };
+        let mut lower = Lower::new(catalog, constraints);
         let claims = claims.iter().map(|(name, wanted)| lower.wanted(name, *wanted));
         let claims = claims.collect::<Result<_, _>>()?;
         let request =
@@ -273,7 +273,7 @@ impl Snapshot {
         constraints: &Constraints,
         pod: &PodCapacityClaim,
     ) -> Result<Lowered, ClaimError> {
-        let mut lower = Lower { catalog, constraints, selectors: Vec::new(), notes: Vec::new() };
+        let mut lower = Lower::new(catalog, constraints);
         let claims = file_claims(pod).into_iter().map(|claim| {
             let lowered = lower.terms(&claim.name, &claim.claims)?;
             Ok(crate::problem::Claim { topologies: claim.topologies.clone(), ..lowered })

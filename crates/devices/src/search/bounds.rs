@@ -69,24 +69,38 @@ impl Outlook {
             // The last term counts for itself.
             return true;
         }
-        let alone = self.terms[at..].iter().filter(|need| need.exclusive);
-        let alone = alone.map(|need| {
-            let mut free = need.candidates.clone();
-            free.subtract(&state.busy);
-            (free, need.least)
-        });
-        if !served(&alone.collect::<Vec<_>>(), table.rows.len()) {
+        let rows = table.rows.len();
+        let alone = || self.terms[at..].iter().filter(|need| need.exclusive);
+        let free = |need: &Need| need.without(&state.busy);
+        let known = glance(alone().map(|it| (it.candidates.count_without(&state.busy), it.least)));
+        if !known.unwrap_or_else(|| served(&alone().map(free).collect::<Vec<_>>(), rows)) {
             return false;
         }
+        // Of those of the claim at hand no row serves two, and all have what is settled.
         let claim = self.terms[at].claim;
-        let of_claim = self.terms[at..].iter().take_while(|need| need.claim == claim);
-        let of_claim = of_claim.map(|need| {
-            let mut free = need.candidates.clone();
-            free.subtract(&state.of_claim[claim]);
-            keep_matching(prepared, table, state, at, &mut free);
-            (free, need.least)
-        });
-        served(&of_claim.collect::<Vec<_>>(), table.rows.len())
+        let taken = &state.of_claim[claim];
+        let fixed = fixed(prepared, state, at);
+        let matches = |row: usize| {
+            let slots = prepared.slots.len();
+            fixed.iter().all(|(slot, value)| table.value(row, *slot, slots) == *value)
+        };
+        let of_claim = || self.terms[at..].iter().take_while(|need| need.claim == claim);
+        let count = |need: &Need| match fixed.is_empty() {
+            true => need.candidates.count_without(taken),
+            false => {
+                let rows = need.candidates.iter().filter(|row| !taken.contains(*row));
+                rows.filter(|row| matches(*row)).count()
+            }
+        };
+        let free = |need: &Need| {
+            let (mut free, least) = need.without(taken);
+            for row in need.candidates.iter().filter(|row| !matches(*row)) {
+                free.remove(row);
+            }
+            (free, least)
+        };
+        let known = glance(of_claim().map(|need| (count(need), need.least)));
+        known.unwrap_or_else(|| served(&of_claim().map(free).collect::<Vec<_>>(), rows))
     }
 
     /// Whether later terms want what this one chooses from, for themselves.
@@ -102,57 +116,68 @@ impl Outlook {
         state: &State<'_>,
         table: &Table<'_>,
         term: usize,
-        rest: impl Iterator<Item = usize>,
+        rest: impl Iterator<Item = usize> + Clone,
         lacking: usize,
     ) -> bool {
-        let mut needs = Vec::new();
-        if lacking > 0 && self.terms[term].exclusive {
-            let mut bits = Bits::below(table.rows.len());
-            for row in rest {
-                bits.insert(row);
+        let own = lacking > 0 && self.terms[term].exclusive;
+        let later = || self.terms[term + 1..].iter().filter(|need| need.exclusive);
+        let count = |need: &Need| (need.candidates.count_without(&state.busy), need.least);
+        let counts = own.then(|| (rest.clone().count(), lacking));
+        glance(counts.into_iter().chain(later().map(count))).unwrap_or_else(|| {
+            let mut needs = Vec::new();
+            if own {
+                let mut bits = Bits::below(table.rows.len());
+                for row in rest {
+                    bits.insert(row);
+                }
+                needs.push((bits, lacking));
             }
-            needs.push((bits, lacking));
-        }
-        for need in self.terms[term + 1..].iter().filter(|need| need.exclusive) {
-            let mut free = need.candidates.clone();
-            free.subtract(&state.busy);
-            needs.push((free, need.least));
-        }
-        served(&needs, table.rows.len())
+            needs.extend(later().map(|need| need.without(&state.busy)));
+            served(&needs, table.rows.len())
+        })
     }
 }
 
-/// Takes away rows whose values differ from those the claim's match groups already have.
-fn keep_matching(
-    prepared: &Prepared<'_>,
-    table: &Table<'_>,
-    state: &State<'_>,
-    at: usize,
-    rows: &mut Bits,
-) {
-    let slots = prepared.slots.len();
-    for group in &prepared.terms[at].claim_groups {
-        let (slot, kind) = (prepared.groups[*group].slot, prepared.groups[*group].kind);
-        let Some(fixed) = state.groups[*group].values.first() else { continue };
-        if kind == GroupKind::Match {
-            for row in rows.clone().iter() {
-                if table.value(row, slot, slots) != *fixed {
-                    rows.remove(row);
-                }
-            }
-        }
+impl Need {
+    /// Its candidates beside those that are taken, and how many of them it demands.
+    fn without(&self, taken: &Bits) -> (Bits, usize) {
+        let mut free = self.candidates.clone();
+        free.subtract(taken);
+        (free, self.least)
     }
+}
+
+/// The attributes whose values the claim's match groups have settled, and the values.
+fn fixed(prepared: &Prepared<'_>, state: &State<'_>, at: usize) -> Vec<(usize, u32)> {
+    let groups = prepared.terms[at].claim_groups.iter();
+    let matching = groups.filter(|group| prepared.groups[**group].kind == GroupKind::Match);
+    let settled = matching.filter_map(|group| {
+        let value = state.groups[*group].values.first()?;
+        Some((prepared.groups[*group].slot, *value))
+    });
+    settled.collect()
+}
+
+/// Whether every need can be served, as far as numbers alone tell: of each how many rows it may have, and
+/// how many it demands. Whoever has the fewest to choose from chooses first; if each finds enough
+/// whatever those before it took, all are served. It is so for most, and spares the flow.
+fn glance(needs: impl Iterator<Item = (usize, usize)>) -> Option<bool> {
+    let mut needs: Vec<(usize, usize)> = needs.collect();
+    if needs.iter().any(|(rows, demand)| rows < demand) {
+        return Some(false);
+    }
+    needs.sort_unstable();
+    let mut taken = 0_usize;
+    let enough = needs.iter().all(|(rows, demand)| {
+        taken = taken.saturating_add(*demand);
+        *rows >= taken
+    });
+    (enough || needs.len() < 2).then_some(true)
 }
 
 /// Whether every need can have as many rows as it demands, no row serving two: a flow through
 /// needs and rows, made larger one path at a time.
 fn served(needs: &[(Bits, usize)], rows: usize) -> bool {
-    if needs.iter().any(|(candidates, demand)| candidates.count() < *demand) {
-        return false;
-    }
-    if needs.len() < 2 {
-        return true;
-    }
     let mut free = Bits::below(rows);
     for (candidates, _) in needs {
         free.unite(candidates);
@@ -261,5 +286,51 @@ impl Supply {
             let sum: i128 = taken.clone().map(of).sum();
             sum + given.best.get(lacking).copied().unwrap_or(i128::MAX / 2) >= given.wanted
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROWS: usize = 6;
+
+    fn need() -> impl Strategy<Value = (Bits, usize)> {
+        (prop::collection::vec(0..ROWS, 0..ROWS), 0..4_usize).prop_map(|(rows, demand)| {
+            let mut bits = Bits::below(ROWS);
+            rows.into_iter().for_each(|row| bits.insert(row));
+            (bits, demand)
+        })
+    }
+
+    /// Gives rows to the needs in every way.
+    fn tried(needs: &[(Bits, usize)], taken: &mut Bits) -> bool {
+        let Some((first, rest)) = needs.split_first() else { return true };
+        let (candidates, demand) = first;
+        if *demand == 0 {
+            return tried(rest, taken);
+        }
+        let mut free = candidates.clone();
+        free.subtract(taken);
+        let next = (candidates.clone(), demand - 1);
+        let next: Vec<_> = std::iter::once(next).chain(rest.iter().cloned()).collect();
+        free.iter().any(|row| {
+            taken.insert(row);
+            let served = tried(&next, taken);
+            taken.remove(row);
+            served
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_and_flows_tell_who_is_served(needs in prop::collection::vec(need(), 0..4)) {
+            let expected = tried(&needs, &mut Bits::below(ROWS));
+            prop_assert_eq!(served(&needs, ROWS), expected);
+            let numbers = needs.iter().map(|(candidates, demand)| (candidates.count(), *demand));
+            prop_assert!(glance(numbers).is_none_or(|known| known == expected));
+        }
     }
 }

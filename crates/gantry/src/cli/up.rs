@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use gantry_placement::admission::Mode;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::Signals;
@@ -58,6 +59,13 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
+    /// Who gives pods that claim devices to nodes, where they do not say.
+    ///
+    /// `scheduler`: the scheduler `gantry` does. `gate`: their own scheduler does; until it is settled
+    /// which devices they get, a gate keeps it waiting.
+    #[arg(long, value_name = "MODE", default_value = "scheduler", help_heading = "Cluster")]
+    devices_mode: DevicesMode,
+
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -94,6 +102,23 @@ impl From<Profile> for gantry_sim::kubelet::Profile {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum DevicesMode {
+    /// They get `schedulerName: gantry`.
+    Scheduler,
+    /// They get the gate `devmgmtproto.k8s.io/devices`.
+    Gate,
+}
+
+impl From<DevicesMode> for Mode {
+    fn from(mode: DevicesMode) -> Self {
+        match mode {
+            DevicesMode::Scheduler => Self::Scheduler,
+            DevicesMode::Gate => Self::Gate,
+        }
+    }
+}
+
 pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
     run_to_end(serve(arguments, output))
 }
@@ -104,6 +129,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile,
         no_scheduler,
         quota,
+        devices_mode,
         demo,
         reset,
         merge_kubeconfig,
@@ -133,7 +159,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     progress.done(output, "api server", &format!("https://{address}"));
     let door = Door::of_server(&api);
     let kinds = up::install_kinds(&door).await?;
-    webhook::settle(&api, &door).await?;
+    webhook::settle(&api, &door, devices_mode.into()).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),

@@ -11,14 +11,15 @@ use crate::up::Door;
 /// The service behind which the operator answers.
 pub const SERVICE: &str = "gantry-webhook";
 
-/// Lets the embedded server ask, of which nothing is heard outside the process. The configurations are
-/// objects like any other; whoever deletes them is not asked any more until the next start.
+/// Lets the embedded server ask, of which nothing is heard outside the process. Pods that claim devices
+/// wait for them in this way. The configurations are objects like any other; whoever deletes them is not
+/// asked any more until the next start.
 ///
 /// # Errors
 /// The server refuses them.
-pub async fn settle(api: &Api, door: &Door) -> anyhow::Result<()> {
-    api.answer(NAMESPACE, SERVICE, |path, review| match Question::at(path) {
-        Some(question) => answer(Mode::Scheduler, question, review),
+pub async fn settle(api: &Api, door: &Door, mode: Mode) -> anyhow::Result<()> {
+    api.answer(NAMESPACE, SERVICE, move |path, review| match Question::at(path) {
+        Some(question) => answer(mode, question, review),
         None => json!({}),
     });
     // It cannot be absent while the server is there; where a server is started without it, on the

@@ -224,6 +224,67 @@ async fn who_writes_is_told_what_is_odd_and_pods_wait_for_their_devices() {
     assert_eq!(made["spec"]["schedulerName"], "default-scheduler", "it claims nothing");
 }
 
+/// With `--devices-mode gate` pods get the gate, and the scheduler that they would have had.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_gate_is_the_mode_pods_wait_behind_it_for_their_devices() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let cluster = Cluster::start(plan.flag("--devices-mode=gate")).await;
+    let nodes = cluster.get("/api/v1/nodes").await;
+    let nodes = nodes["items"].as_array().unwrap();
+    let node = nodes[1]["metadata"]["name"].as_str().unwrap();
+    let driver = json!({"metadata": {"name": "gpu.example.com"}, "deviceTypes": ["gpu"]});
+    cluster.publish("devicedrivers", "DeviceDriver", driver).await;
+    let train = json!({"metadata": {"name": "train"}, "spec": {"claims": [{"deviceType": "gpu"}]}});
+    cluster.publish("deviceclaims", "DeviceClaim", train).await;
+
+    let mut bare = pod("bare");
+    bare["spec"].as_object_mut().unwrap().remove("schedulerName");
+    let (made, warnings) = told(&cluster, PODS, &bare).await;
+    assert_eq!(made["spec"]["schedulingGates"], json!([{"name": "devmgmtproto.k8s.io/devices"}]));
+    assert_eq!(made["spec"]["schedulerName"], "default-scheduler", "its own stays");
+    assert_eq!(warnings, Vec::<String>::new());
+    let mut plain = pod("plain");
+    plain["metadata"].as_object_mut().unwrap().remove("annotations");
+    plain["spec"].as_object_mut().unwrap().remove("schedulerName");
+    let (made, _) = told(&cluster, PODS, &plain).await;
+    assert!(made["spec"]["schedulingGates"].is_null(), "it claims nothing: {made}");
+    cluster.until(&format!("{PODS}/plain"), "runs", |it| it["status"]["phase"] == "Running").await;
+
+    let place = format!("{PODS}/bare");
+    let expected = format!(
+        "0/{count} nodes: {count} insufficient devices for claim t ({count} no pools)",
+        count = nodes.len()
+    );
+    let waits = |it: &Value| {
+        let said = it["status"]["conditions"].as_array().into_iter().flatten();
+        said.into_iter().any(|it| {
+            it["type"] == "PodScheduled"
+                && it["reason"] == "SchedulingGated"
+                && it["message"] == expected.as_str()
+        })
+    };
+    let pod = cluster.until(&place, "says what it waits for", waits).await;
+    assert!(pod["spec"]["nodeName"].is_null(), "{pod:#}");
+    let spec = json!({"nodeName": node, "driver": "gpu.example.com", "deviceCount": 1});
+    let pool = json!({"metadata": {"name": "p"}, "spec": spec});
+    cluster.publish("devicepools", "DevicePool", pool).await;
+    let allocations = "devmgmtproto.k8s.io/device-allocations";
+    let runs = |it: &Value| {
+        it["status"]["phase"] == "Running" && it["metadata"]["annotations"][allocations].is_string()
+    };
+    let pod = cluster.until(&place, "runs with its devices", runs).await;
+    assert_eq!(pod["spec"]["nodeName"], *node);
+    assert!(pod["spec"]["schedulingGates"].is_null(), "{pod:#}");
+    assert_eq!(pod["spec"]["schedulerName"], "default-scheduler");
+    let got: Value =
+        serde_json::from_str(pod["metadata"]["annotations"][allocations].as_str().unwrap())
+            .unwrap();
+    assert_eq!(
+        got,
+        json!({"main": [{"driver": "gpu.example.com", "pool": "p", "claim": "train", "count": 1}]})
+    );
+}
+
 /// The gate, with the scheduler of the cluster in the place of Kubernetes' own.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_behind_the_gate_is_bound_by_the_other_scheduler() {
