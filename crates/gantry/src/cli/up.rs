@@ -58,6 +58,10 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
+    /// Choose nodes for AppWrappers that wait for room and name none, from the shapes that may grow.
+    #[arg(long, help_heading = "Cluster")]
+    infer_shapes: bool,
+
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -104,6 +108,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile,
         no_scheduler,
         quota,
+        infer_shapes,
         demo,
         reset,
         merge_kubeconfig,
@@ -140,6 +145,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         certificates: authority,
         scheduler: !no_scheduler,
         quota,
+        infer_shapes,
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();

@@ -387,6 +387,13 @@ pub const KEYS: &[Key] = &[
         about: "How long nodes stay after they are no longer needed.",
     },
     Key {
+        path: "instascale.inferShapes",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether nodes are chosen for AppWrappers without the label `orderedinstance`: the smallest with which all pods fit.",
+    },
+    Key {
         path: "controllers",
         form: Form::Switches,
         default: Usual::Unset,

@@ -217,6 +217,8 @@ pub struct Scaling {
     /// How long nodes stay after they are no longer needed.
     #[serde(deserialize_with = "length")]
     pub cooldown: Duration,
+    /// Whether nodes are chosen for jobs that name no types.
+    pub infer_shapes: bool,
 }
 
 /// How machines are added.

@@ -96,6 +96,7 @@ fn op_9_nothing_needs_to_be_said() {
         ocm_secret_ref: None,
         provision_timeout: seconds(1200),
         cooldown: seconds(0),
+        infer_shapes: false,
     };
     assert_eq!(instascale, expected);
     assert!(controllers.is_none());
