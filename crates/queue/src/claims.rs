@@ -91,10 +91,7 @@ impl Equipment {
             labels: node.metadata.labels.clone(),
         });
         let pools = world.shelf::<Seen<DevicePool>>().all();
-        let whole = pools.iter().filter_map(|seen| {
-            let object = seen.object.as_ref().ok()?;
-            Some(DevicePool { status: Some(seen.status.clone()), ..object.clone() })
-        });
+        let whole = pools.iter().filter_map(|it| it.whole());
         let labels: Vec<NodeLabels> = labels.collect();
         let whole: Vec<DevicePool> = whole.chain(added.iter().cloned()).collect();
         let mut all = Snapshot::new(&catalog, &labels, &whole);
