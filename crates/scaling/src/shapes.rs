@@ -105,8 +105,14 @@ impl Controller for Shapes {
                 plan.write(annotate(&job, &json!({NODES: null, SHAPES: null})));
             }
         }
-        for job in self.waiting(world, now).iter().take(LOOKED_AT) {
+        let waiting = self.waiting(world, now);
+        if !waiting.is_empty() {
             plan.look_within(AGAIN);
+        }
+        if are_coming(world, &settings, &ledger, now) {
+            return plan;
+        }
+        for job in waiting.iter().take(LOOKED_AT) {
             match self.help(world, &settings, &ledger, job, &mut plan) {
                 Turn::Helped => break,
                 Turn::PassedOver => {}
@@ -154,9 +160,7 @@ impl Shapes {
         let grant = ledger.get(&key);
         if let Some(grant) = grant {
             let changes = Demand::of(job).is_none_or(|it| !grant.meets(&it));
-            let nodes = marked_nodes(world, &Marks::of(&key).mine);
-            let ready = nodes.iter().filter(|it| is_ready(it)).count();
-            if changes || ready < usize::try_from(grant.total()).unwrap_or(usize::MAX) {
+            if changes || !is_there(world, &key, grant) {
                 return Turn::Helped;
             }
             if let Some(why) = self.chooser.missing_alone(world, &self.queue.get(), job) {
@@ -209,6 +213,26 @@ fn is_asked_about(job: &AppWrapper) -> bool {
 /// Whether a job waits, and more nodes may help.
 fn waits_for_nodes(job: &AppWrapper) -> bool {
     job.waits() && job.waits_for_room()
+}
+
+/// Whether nodes that were chosen are still on their way, for whoever it be: what others need besides is not
+/// known before.
+fn are_coming(world: &World, settings: &Settings, ledger: &Ledger, now: Timestamp) -> bool {
+    let shelf = world.shelf::<AppWrapper>();
+    ledger.iter().any(|(key, grant)| {
+        let chosen = |it: &AppWrapper| is_asked_about(it) && !is_over(it);
+        let until = grant.since.checked_add(settings.limits.provision).unwrap_or(Timestamp::MAX);
+        // Those of one that runs may fail later; that is for nobody to wait for.
+        let may_come = now < until && shelf.get(key).is_some_and(|it| chosen(&it));
+        may_come && !is_there(world, key, grant)
+    })
+}
+
+/// Whether all nodes that were granted are ready.
+fn is_there(world: &World, job: &Key, grant: &Grant) -> bool {
+    let nodes = marked_nodes(world, &Marks::of(job).mine);
+    let ready = nodes.iter().filter(|it| is_ready(it)).count();
+    ready >= usize::try_from(grant.total()).unwrap_or(usize::MAX)
 }
 
 /// Whether a change is about what nodes could be had of, or what was granted.

@@ -96,7 +96,8 @@ struct Parts {
 
 fn parts(nodes: u32) -> Parts {
     let scaling = Arc::new(scaling(Backend::Groups, nodes));
-    let live = Live::default();
+    // Where sums alone count, one that finds no node may take what was bought for another.
+    let live = Live::new(gantry_queue::Settings { packing_check: true, ..Default::default() });
     let shapes = Shapes::new(Arc::clone(&scaling), live.clone());
     Parts { scaling, shapes, queue: Dispatch::new(live) }
 }
