@@ -211,9 +211,11 @@ fn is_29_one_at_a_time_and_who_cannot_be_helped_is_passed_over() {
     assert_eq!(annotation(&ending, "huge", NODES), "");
     let held: Vec<&str> = ending.held.iter().map(|it| it.reason.as_ref()).collect();
     assert!(held.contains(&"NoNodesHelp"), "{held:?}");
+    // Two who decide at once may let both pass on what one of them needs: how many nodes there are in the
+    // end is not the same then, and never more than there may be.
     let end = |server: &Server| {
-        let passed = ["huge", "a", "b"].map(|name| passed(server, name));
-        json!([passed, types(server)])
+        assert!(types(server).len() <= 4);
+        json!(["huge", "a", "b"].map(|name| passed(server, name)))
     };
     proven(scenario.prove_faults(0..3, end));
 }
