@@ -335,7 +335,7 @@ pub const KEYS: &[Key] = &[
         form: Form::Flag,
         default: Usual::Flag(false),
         effect: Effect::Restart,
-        about: "Whether the author of an AppWrapper must be allowed to create what it wraps.",
+        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. Not built yet: `true` is warned of.",
     },
     Key {
         path: "instascale.enabled",

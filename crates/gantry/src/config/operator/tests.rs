@@ -321,3 +321,17 @@ fn later_layers_win() {
     assert_eq!(checked.values.origin("mcad.backoffTime").to_string(), "high:1:8");
     assert_eq!(checked.values.origin("mcad.preemption").to_string(), "low:1:24");
 }
+
+/// A promise that nobody keeps is not accepted in silence.
+#[test]
+fn what_is_not_built_is_warned_of() {
+    let said = |text: &str| -> Vec<String> {
+        checked(text).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(said("mcad: {checkUserAccess: false}"), [] as [String; 0]);
+    let said = said("mcad: {checkUserAccess: true}");
+    assert!(
+        said.len() == 1 && said[0].contains("mcad.checkUserAccess: has no effect yet"),
+        "{said:?}"
+    );
+}
