@@ -135,7 +135,7 @@ fn what_scaling_has_found_is_told_and_a_label_is_the_last_word() {
     ];
     for (why, more, expected) in table {
         let world = world();
-        let mut waits = wrapper("waits", 1, declared("9"), pending());
+        let mut waits = wrapper("waits", 1, json!([deployment("d", "9")]), pending());
         for (field, value) in more.as_object().unwrap() {
             waits["metadata"][field] = value.clone();
         }
