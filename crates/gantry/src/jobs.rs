@@ -100,6 +100,11 @@ impl Part {
         });
     }
 
+    /// The settings it decides by, as they change.
+    pub(crate) fn live(&self) -> Live {
+        self.settings.clone()
+    }
+
     /// Lets other settings apply from now on.
     pub fn set(&self, settings: Settings) {
         self.settings.set(settings);

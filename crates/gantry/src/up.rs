@@ -230,6 +230,8 @@ pub struct Settings {
     pub scheduler: bool,
     /// Whether quota trees decide who of the queue runs.
     pub quota: bool,
+    /// Whether nodes are chosen for jobs that name none.
+    pub infer_shapes: bool,
 }
 
 /// What runs beside the API server.
@@ -280,11 +282,12 @@ pub fn start(
     seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
-    let (groups, filter) = node_groups::seat(&Door::of_server(api));
-    seats.push(groups);
     let queued =
         gantry_queue::Settings { quota: settings.quota, devices: true, ..Default::default() };
     let queue = jobs::Part::new(queued, metrics)?;
+    let chooses = settings.infer_shapes.then(|| queue.live());
+    let (groups, filter) = node_groups::seats(&Door::of_server(api), chooses);
+    seats.extend(groups);
     seats.extend(queue.seats(&server.client, |_| true));
     let options = Options {
         in_flight: 64,

@@ -17,7 +17,7 @@ use crate::claim::{self, Claim, is_hold};
 use crate::condition::{self, Says, second};
 use crate::gate;
 use crate::ledger::{self, Worth};
-use crate::scheduler::scene::{catalog, whole};
+use crate::scheduler::scene::catalog;
 use crate::seen::Seen;
 
 /// Crosses out entries that no claim stands for, puts back those a claim stands for, and says how far
@@ -192,7 +192,7 @@ fn fits(world: &World, pool: &Pools, entries: &[LedgerEntry], more: &LedgerEntry
 
 /// A pool with these entries, as the search sees it.
 fn lowered(world: &World, pool: &Pools, entries: &[LedgerEntry]) -> Option<Pool> {
-    let mut object = whole(pool)?;
+    let mut object = pool.whole()?;
     object.status.get_or_insert_default().allocations = entries.to_vec();
     let snapshot = Snapshot::new(&catalog(world), &[], &[object]);
     snapshot.inventory.pools().first().cloned()

@@ -16,6 +16,14 @@ use crate::gang;
 
 /// The label that names the instance types of a job.
 pub const ORDERED_INSTANCE: &str = "orderedinstance";
+/// The annotation that says which nodes were found to make a job fit that names no types: `type=2`.
+pub const NODES: &str = "instascale.codeflare.dev/nodes";
+/// The annotation that says the same to people, and why nodes of other types would not.
+pub const SHAPES: &str = "instascale.codeflare.dev/shapes";
+
+/// What the queue says of a job for which there is no room. It says other things of one that has no
+/// quota, and of one whose pods did not come up: more nodes would help neither.
+const NO_ROOM: &str = "Insufficient resources";
 
 /// An AppWrapper.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,10 +45,15 @@ impl View for AppWrapper {
         &self.metadata
     }
 
-    /// Most jobs do not ask for nodes: those that do are found without a search.
+    /// Most jobs do not ask for nodes: those that do are found without a search, and so are those for
+    /// which there is no room and that do not say which nodes would help.
     fn tags(&self) -> Vec<Tag> {
-        let labelled = self.metadata.labels.contains_key(ORDERED_INSTANCE);
-        labelled.then(Self::labelled).into_iter().collect()
+        let Meta { labels, annotations, .. } = &self.metadata;
+        let named = labels.contains_key(ORDERED_INSTANCE);
+        let asks = named || annotations.contains_key(NODES);
+        let short = !named && self.waits() && self.waits_for_room();
+        let asks = asks.then(Self::labelled);
+        asks.into_iter().chain(short.then(Self::short_of_room)).collect()
     }
 }
 
@@ -155,10 +168,31 @@ impl Item {
 }
 
 impl AppWrapper {
-    /// What jobs with the label [`ORDERED_INSTANCE`] are filed under.
+    /// What jobs with the label [`ORDERED_INSTANCE`] or the annotation [`NODES`] are filed under.
     #[must_use]
     pub fn labelled() -> Tag {
         Tag { index: "label", value: ORDERED_INSTANCE.to_owned() }
+    }
+
+    /// What jobs are filed under that [wait](AppWrapper::waits) for want of resources and name no types.
+    #[must_use]
+    pub fn short_of_room() -> Tag {
+        Tag { index: "waits", value: "room".to_owned() }
+    }
+
+    /// Whether it waits for want of resources, by what the queue said about it last.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        if !self.is_pending() || self.metadata.is_going() {
+            return false;
+        }
+        let conditions = self.status.conditions.iter().enumerate();
+        let backoffs = conditions.filter(|(_, it)| it.kind == "Backoff");
+        // An entry is written again in its old place, so the place alone does not tell which is newest.
+        let newest = backoffs
+            .max_by_key(|(place, it)| (it.last_update_micro_time.as_ref().map(|it| it.0), *place));
+        let said = newest.and_then(|(_, it)| it.message.as_deref());
+        said.is_some_and(|it| it.contains(NO_ROOM))
     }
 
     /// The wrapped objects.

@@ -52,6 +52,15 @@ pub struct Seen<T: Published> {
     pub status: T::Status,
 }
 
+impl Seen<DevicePool> {
+    /// The pool with its ledger; nothing for one that cannot be understood.
+    #[must_use]
+    pub fn whole(&self) -> Option<DevicePool> {
+        let object = self.object.as_ref().ok()?;
+        Some(DevicePool { status: Some(self.status.clone()), ..object.clone() })
+    }
+}
+
 impl<T: Published> View for Seen<T> {
     const RESOURCE: Resource = T::RESOURCE;
 

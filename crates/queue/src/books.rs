@@ -57,6 +57,15 @@ struct Marks {
 impl Books {
     /// The books of a world.
     pub(crate) fn of(world: &World, settings: &Settings) -> Self {
+        Self::of_those(world, settings, |_| true)
+    }
+
+    /// The same with some of its AppWrappers, to ask about the room that those leave.
+    pub(crate) fn of_those(
+        world: &World,
+        settings: &Settings,
+        count: impl Fn(&AppWrapper) -> bool,
+    ) -> Self {
         let rest = match settings.inference {
             // Pods are placed by everything they ask for.
             Inference::Compat if settings.packs() || settings.devices => Rest::Counted,
@@ -71,8 +80,8 @@ impl Books {
         for pod in world.shelf::<Pod>().all() {
             books.capacity.pod(&pod.metadata.key(), Some(&pod));
         }
-        for wrapper in world.shelf::<AppWrapper>().all() {
-            books.wrapper(&wrapper.metadata.key(), Some(&wrapper), settings);
+        for wrapper in world.shelf::<AppWrapper>().all().iter().filter(|it| count(it)) {
+            books.wrapper(&wrapper.metadata.key(), Some(wrapper), settings);
         }
         books
     }

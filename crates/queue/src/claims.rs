@@ -74,8 +74,13 @@ impl Asked {
 }
 
 impl Equipment {
-    /// What these nodes have.
-    pub(crate) fn new(world: &World, nodes: &[Arc<Node>], constraints: Arc<Constraints>) -> Self {
+    /// What these nodes have, by the pools of the world and some that are not in it.
+    pub(crate) fn new(
+        world: &World,
+        nodes: &[Arc<Node>],
+        added: &[DevicePool],
+        constraints: Arc<Constraints>,
+    ) -> Self {
         let drivers = world.shelf::<Seen<DeviceDriver>>().all();
         let classes = world.shelf::<Seen<DeviceClass>>().all();
         let drivers = drivers.iter().filter_map(|it| it.object.as_ref().ok());
@@ -86,12 +91,10 @@ impl Equipment {
             labels: node.metadata.labels.clone(),
         });
         let pools = world.shelf::<Seen<DevicePool>>().all();
-        let whole = pools.iter().filter_map(|seen| {
-            let object = seen.object.as_ref().ok()?;
-            Some(DevicePool { status: Some(seen.status.clone()), ..object.clone() })
-        });
+        let whole = pools.iter().filter_map(|it| it.whole());
         let labels: Vec<NodeLabels> = labels.collect();
-        let mut all = Snapshot::new(&catalog, &labels, &whole.collect::<Vec<_>>());
+        let whole: Vec<DevicePool> = whole.chain(added.iter().cloned()).collect();
+        let mut all = Snapshot::new(&catalog, &labels, &whole);
         // A pool that was made anew has lost its ledger. Who has devices of it still has them.
         let listed: BTreeSet<(&str, &str)> = pools
             .iter()

@@ -33,7 +33,7 @@ use crate::status;
 
 use room::Room;
 
-mod room;
+pub(crate) mod room;
 
 /// How many pass in one plan at most: what is planned first waits for what is planned last.
 const PASSES: usize = 128;

@@ -7,6 +7,8 @@
 //! - [`progress::Progress`] looks after each AppWrapper: it makes the items of one that passed, counts
 //!   its pods, and notices when it has finished or must be taken back.
 //!
+//! [`shape::Chooser`] says which nodes would make one fit for which there is no room.
+//!
 //! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
 //! [`quota_status`] tells administrators what was handed out.
 //!
@@ -36,6 +38,7 @@ pub mod news;
 pub mod order;
 pub mod outlook;
 mod packing;
+pub mod shape;
 pub mod story;
 
 pub mod completion;

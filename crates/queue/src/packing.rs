@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gantry_api::devices::DevicePool;
 use gantry_devices::constraint::Constraints;
 use gantry_devices::problem::{Budget, Inventory, Request};
 use gantry_devices::{Gang as Question, GroupAnswer, Member, Shortfall, allocate_group};
@@ -47,6 +48,13 @@ struct Promise {
     gang: Gang,
 }
 
+/// Nodes that are treated as if they were there, and what devices they have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Added {
+    pub(crate) nodes: Vec<Arc<Node>>,
+    pub(crate) pools: Vec<DevicePool>,
+}
+
 /// Whether everybody finds a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
@@ -74,11 +82,22 @@ impl<'a> Floor<'a> {
         books: &'a Books,
         constraints: Option<&Arc<Constraints>>,
     ) -> Self {
+        Self::with(world, books, constraints, &Added::default())
+    }
+
+    /// The same, with nodes that the books know of and the world does not.
+    pub(crate) fn with(
+        world: &'a World,
+        books: &'a Books,
+        constraints: Option<&Arc<Constraints>>,
+        added: &Added,
+    ) -> Self {
         let nobody = |_: &Key| false;
         let usable = |it: &Arc<Node>| books.capacity.left(&it.metadata.name, &nobody).is_some();
-        let nodes: Vec<Arc<Node>> =
-            world.shelf::<Node>().all().into_iter().filter(usable).collect();
-        let equipment = constraints.map(|it| Equipment::new(world, &nodes, Arc::clone(it)));
+        let nodes = world.shelf::<Node>().all().into_iter().chain(added.nodes.iter().cloned());
+        let nodes: Vec<Arc<Node>> = nodes.filter(usable).collect();
+        let equipment =
+            constraints.map(|it| Equipment::new(world, &nodes, &added.pools, Arc::clone(it)));
         let mut floor = Self { world, books, nodes, equipment, promised: Vec::new() };
         let mut holders: Vec<(&Key, &Arc<Gang>)> = books.gangs.iter().collect();
         holders.sort_unstable_by_key(|(key, _)| *key);

@@ -6,4 +6,5 @@ mod charged;
 mod cluster;
 mod laws;
 mod rules;
+mod transitions;
 mod trouble;

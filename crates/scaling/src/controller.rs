@@ -46,7 +46,7 @@ impl Scaling {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let limits = *self.limits.read().unwrap_or_else(PoisonError::into_inner);
         Settings { limits, backend: self.backend, ledger: self.ledger.clone() }
     }

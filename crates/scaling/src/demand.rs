@@ -3,20 +3,27 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::view::{AppWrapper, ORDERED_INSTANCE};
+use crate::view::{AppWrapper, NODES, ORDERED_INSTANCE};
 
 /// Nodes by instance type; never empty, and no number in it is zero.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Demand(BTreeMap<String, u32>);
 
 impl Demand {
-    /// What a job needs; nothing without the label, or where it names nothing.
+    /// What a job needs: as its label says, or without a label as was found out and written down.
+    #[must_use]
+    pub fn of(job: &AppWrapper) -> Option<Self> {
+        match job.metadata.labels.get(ORDERED_INSTANCE) {
+            Some(label) => Self::named(job, label),
+            None => Self::read(job.metadata.annotations.get(NODES)?),
+        }
+    }
+
+    /// What the label says; nothing where it names nothing.
     ///
     /// The types of the label, in order, belong to the entries of `custompodresources`, counted through
     /// all items. What there is more of either is left out.
-    #[must_use]
-    pub fn of(job: &AppWrapper) -> Option<Self> {
-        let label = job.metadata.labels.get(ORDERED_INSTANCE)?;
+    fn named(job: &AppWrapper, label: &str) -> Option<Self> {
         let types = label.split('_').filter(|it| !it.is_empty());
         let pods = job.items().iter().flat_map(|item| &item.replicas);
         let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
@@ -28,6 +35,16 @@ impl Demand {
             }
         }
         Self::new(nodes)
+    }
+
+    /// What a text says that one was [written](fmt::Display) as; nothing if it is none.
+    fn read(text: &str) -> Option<Self> {
+        let read = |part: &str| {
+            let (instance, count) = part.trim().split_once('=')?;
+            let count = count.parse().ok().filter(|_| !instance.is_empty())?;
+            Some((instance.to_owned(), count))
+        };
+        Self::new(text.split(',').map(read).collect::<Option<_>>()?)
     }
 
     /// These nodes; nothing if there are none.
@@ -72,20 +89,10 @@ pub fn is_pending(job: &AppWrapper) -> bool {
     job.is_pending()
 }
 
-/// What the queue says of a job for which there is no room. It says other things of one that has no
-/// quota, and of one whose pods did not come up: more nodes would help neither.
-const NO_ROOM: &str = "Insufficient resources";
-
 /// Whether a job waits for want of resources, by what the queue said about it last.
 #[must_use]
 pub fn waits_for_room(job: &AppWrapper) -> bool {
-    let conditions = job.status.conditions.iter().enumerate();
-    let backoffs = conditions.filter(|(_, it)| it.kind == "Backoff");
-    // An entry is written again in its old place, so the place alone does not tell which is newest.
-    let newest = backoffs
-        .max_by_key(|(place, it)| (it.last_update_micro_time.as_ref().map(|it| it.0), *place));
-    let said = newest.and_then(|(_, it)| it.message.as_deref());
-    is_pending(job) && !job.metadata.is_going() && said.is_some_and(|it| it.contains(NO_ROOM))
+    job.waits_for_room()
 }
 
 #[cfg(test)]
@@ -150,6 +157,29 @@ mod tests {
         }
         let none = json!([{"custompodresources": [pods(0), pods(-1)]}]);
         assert_eq!(Demand::of(&job(Some("a_b"), &none)), None, "no pods, no nodes");
+    }
+
+    #[test]
+    fn is_27_without_a_label_the_annotation_counts() {
+        let pods = json!([{"custompodresources": [pods(1)]}]);
+        let noted = |label: Option<&str>, text: &str| {
+            let mut job = job(label, &pods);
+            job.metadata.annotations.insert(NODES.to_owned(), text.to_owned());
+            Demand::of(&job).map(|it| it.to_string()).unwrap_or_default()
+        };
+        let table = [
+            ("as it is written", None, "a=2, b=1", "a=2, b=1"),
+            ("the label is what counts", Some("c"), "a=2", "c=1"),
+            ("even an empty one", Some(""), "a=2", ""),
+            ("no number", None, "a=many", ""),
+            ("one part is no part", None, "a=1, b", ""),
+            ("no type", None, "=1", ""),
+            ("none", None, "a=0", ""),
+            ("nothing", None, "", ""),
+        ];
+        for (why, label, text, expected) in table {
+            assert_eq!(noted(label, text), expected, "{why}");
+        }
     }
 
     fn told(state: &str, conditions: &[(&str, &str, &str)]) -> AppWrapper {

@@ -30,7 +30,7 @@ use crate::view::{ConfigMap, Node, is_ready, marked_nodes};
 pub const GROUP: &str = "gantry.dev/node-group";
 
 /// The label of a node that says what type it is.
-const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+pub(crate) const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// A group of nodes that are alike.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Group {
     /// The most nodes that are added.
     pub most: u32,
     /// A node of it, but for its name.
-    node: Value,
+    pub(crate) node: Value,
 }
 
 impl Group {

@@ -11,8 +11,11 @@
 //! managed cluster ([`pool`]), and groups of pretended nodes ([`group`]). All but the pools are written
 //! as any object is; what is written to pools is carried out by [`effects`].
 //!
-//! What is absent on purpose: nothing here looks at sizes, prices or zones. The user picks the type,
-//! and one pod per node is assumed.
+//! For AppWrappers that name no types [`shapes`] finds out which nodes would make them fit, where that is
+//! wanted, by asking the queue.
+//!
+//! What is absent on purpose: prices are not looked at. Where the user picks the type, nothing looks at
+//! sizes either, and one pod per node is assumed.
 
 pub mod settings;
 pub mod view;
@@ -29,6 +32,7 @@ pub mod machine_set;
 pub mod pool;
 
 pub mod controller;
+pub mod shapes;
 
 pub mod effects;
 
@@ -37,3 +41,4 @@ mod tests;
 
 pub use controller::Scaling;
 pub use settings::{Backend, Limits, PoolKind, Settings};
+pub use shapes::Shapes;

@@ -7,4 +7,5 @@ mod groups;
 mod handover;
 mod machine_sets;
 mod managed_pools;
+mod shapes;
 mod waiting;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use gantry_pods::app_wrapper::{AppWrapper, ORDERED_INSTANCE};
+pub use gantry_pods::app_wrapper::{AppWrapper, NODES, ORDERED_INSTANCE, SHAPES};
 pub use gantry_pods::view::Node;
 use gantry_reconcile::world::Tag;
 use gantry_reconcile::{Key, Meta, Resource, View, World};

@@ -66,6 +66,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MODE", default_value = "scheduler", help_heading = "Cluster")]
     devices_mode: DevicesMode,
 
+    /// Choose nodes for AppWrappers that wait for room and name none, from the shapes that may grow.
+    #[arg(long, help_heading = "Cluster")]
+    infer_shapes: bool,
+
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -130,6 +134,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         no_scheduler,
         quota,
         devices_mode,
+        infer_shapes,
         demo,
         reset,
         merge_kubeconfig,
@@ -166,6 +171,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         certificates: authority,
         scheduler: !no_scheduler,
         quota,
+        infer_shapes,
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();

@@ -335,7 +335,7 @@ pub const KEYS: &[Key] = &[
         form: Form::Flag,
         default: Usual::Flag(false),
         effect: Effect::Restart,
-        about: "Whether the author of an AppWrapper must be allowed to create what it wraps.",
+        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. Not built yet: `true` is warned of.",
     },
     Key {
         path: "instascale.enabled",
@@ -385,6 +385,13 @@ pub const KEYS: &[Key] = &[
         default: Usual::Text("0s"),
         effect: Effect::Live,
         about: "How long nodes stay after they are no longer needed.",
+    },
+    Key {
+        path: "instascale.inferShapes",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Restart,
+        about: "Whether nodes are chosen for AppWrappers without the label `orderedinstance`: the smallest with which all pods fit.",
     },
     Key {
         path: "controllers",

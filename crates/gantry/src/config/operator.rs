@@ -217,6 +217,8 @@ pub struct Scaling {
     /// How long nodes stay after they are no longer needed.
     #[serde(deserialize_with = "length")]
     pub cooldown: Duration,
+    /// Whether nodes are chosen for jobs that name no types.
+    pub infer_shapes: bool,
 }
 
 /// How machines are added.
@@ -324,6 +326,14 @@ pub fn settle<'a>(
         let remark = Remark { origin, key: "mcad.preemption".to_owned(), text: text.to_owned() };
         report.warnings.push(remark);
         values.reset("mcad.preemption");
+    }
+    if values.get("mcad.checkUserAccess") == true {
+        // Whoever relies on it must know.
+        let text =
+            "has no effect yet: whoever may create AppWrappers has what the operator may create";
+        let (origin, key) =
+            (values.origin("mcad.checkUserAccess"), "mcad.checkUserAccess".to_owned());
+        report.warnings.push(Remark { origin, key, text: text.to_owned() });
     }
     if !report.errors.is_empty() {
         return Err(report);

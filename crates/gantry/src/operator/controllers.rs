@@ -15,6 +15,7 @@ use gantry_placement::Configs;
 use gantry_process::health::Probe;
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{Lost, OnLoss};
+use gantry_queue::Live;
 use gantry_reconcile::{Place, Resource, View as _};
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
@@ -198,7 +199,11 @@ pub(super) fn start(
     seats.extend(
         queue.iter().flat_map(|part| part.seats(&client, |name| is_chosen(settings, name))),
     );
-    seats.extend(scaling.iter().map(|part| part.seat(&client)));
+    let live = queue.as_ref().map_or_else(
+        || Live::new(jobs::settings(&settings.mcad, &settings.devices)),
+        jobs::Part::live,
+    );
+    seats.extend(scaling.iter().flat_map(|part| part.seats(&client, live.clone())));
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
     let mut options = options(start, &mut jitter)?;

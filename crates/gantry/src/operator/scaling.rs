@@ -9,11 +9,12 @@ use gantry_controller::transport::in_process;
 use gantry_controller::{Actor, Filter, Handle, Options, Seat};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
+use gantry_queue::Live;
 use gantry_reconcile::{Key, Place, Resource, View as _};
 use gantry_scaling::effects::{Endpoints, Listing, Ocm, Pools, Secret};
 use gantry_scaling::pool::{Polled, Pool};
 use gantry_scaling::view::ConfigMap;
-use gantry_scaling::{Backend, Limits, Scaling, Settings};
+use gantry_scaling::{Backend, Limits, Scaling, Settings, Shapes};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use kube::Api;
@@ -38,6 +39,8 @@ pub(super) struct Part {
     controller: Arc<Scaling>,
     pools: Option<Arc<Pools>>,
     ledger: Key,
+    /// Whether nodes are chosen for jobs that name no types.
+    infers_shapes: bool,
 }
 
 /// Finds out where nodes come from; nothing if scaling is off.
@@ -66,7 +69,8 @@ pub(super) async fn prepare(start: &Start, clock: &Clock) -> anyhow::Result<Opti
         (None, MachineSets::Duplicate) => Backend::Duplicate,
     };
     let told = Settings { limits: limits(scaling), backend, ledger: ledger.clone() };
-    Ok(Some(Part { controller: Arc::new(Scaling::new(told)), pools, ledger }))
+    let infers_shapes = scaling.infer_shapes;
+    Ok(Some(Part { controller: Arc::new(Scaling::new(told)), pools, ledger, infers_shapes }))
 }
 
 /// What may change while the operator runs.
@@ -115,8 +119,9 @@ async fn find_pools(
 }
 
 impl Part {
-    /// The controller and in whose name it acts. What is about pools goes to the service that has them.
-    pub(super) fn seat(&self, client: &kube::Client) -> Seat {
+    /// The controllers and in whose name they act. What is about pools goes to the service that has them.
+    /// Nodes are chosen by what the queue would say.
+    pub(super) fn seats(&self, client: &kube::Client, queue: Live) -> Vec<Seat> {
         let client = match &self.pools {
             None => client.clone(),
             Some(pools) => {
@@ -124,13 +129,19 @@ impl Part {
                 in_process(move |request| route(Arc::clone(&pools), client.clone(), request))
             }
         };
-        let actor = Actor {
+        let actor = Arc::new(Actor {
             client,
             manager: "gantry-scaling".to_owned(),
             component: "gantry-scaling".to_owned(),
             host: String::new(),
-        };
-        Seat::new(self.controller.clone(), Arc::new(actor))
+        });
+        let mut seats = vec![Seat::new(self.controller.clone(), Arc::clone(&actor))];
+        if self.infers_shapes {
+            let shapes = Shapes::new(Arc::clone(&self.controller), queue);
+            // Jobs compete: there is one decision about all of them.
+            seats.push(Seat::new(Arc::new(shapes), actor).alone());
+        }
+        seats
     }
 
     /// Caches the ledger and no other ConfigMap, and says which kinds no server has.
@@ -204,7 +215,8 @@ mod tests {
         let ledger = Key::new("gantry-system", LEDGER);
         let limits = Limits { nodes: 1, provision: Duration::ZERO, cooldown: Duration::ZERO };
         let told = Settings { limits, backend: Backend::Reuse, ledger: ledger.clone() };
-        let part = Part { controller: Arc::new(Scaling::new(told)), pools: None, ledger };
+        let controller = Arc::new(Scaling::new(told));
+        let part = Part { controller, pools: None, ledger, infers_shapes: false };
         let mut options = Options::default();
         part.settle(&mut options);
         let filter = &options.filters[&Place::of::<ConfigMap>()];

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_controller::{Actor, Filter, Seat};
+use gantry_queue::Live;
 use gantry_reconcile::{Key, Place};
 use gantry_scaling::group::GROUP;
 use gantry_scaling::view::ConfigMap;
-use gantry_scaling::{Backend, Limits, Scaling, Settings};
+use gantry_scaling::{Backend, Limits, Scaling, Settings, Shapes};
 use gantry_sim::shape::Shape;
 use serde_json::{Value, json};
 
@@ -36,20 +37,25 @@ pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
     Some((format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"), object))
 }
 
-/// What adds nodes to groups, and which ConfigMaps it looks at.
-pub(super) fn seat(door: &Door) -> (Seat, (Place, Filter)) {
+/// What adds nodes to groups, and which ConfigMaps it looks at. With settings of the queue, nodes are
+/// chosen for jobs that name none.
+pub(super) fn seats(door: &Door, queue: Option<Live>) -> (Vec<Seat>, (Place, Filter)) {
     let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
     let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
-    let actor = Actor {
+    let scaling = Arc::new(scaling);
+    let actor = Arc::new(Actor {
         client: door.client(),
         manager: "gantry-scaling".to_owned(),
         component: "gantry-scaling".to_owned(),
         host: String::new(),
-    };
+    });
     let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
-    let seat = Seat::new(Arc::new(scaling), Arc::new(actor));
-    (seat, (Place::of::<ConfigMap>(), filter))
+    let mut seats = vec![Seat::new(scaling.clone(), Arc::clone(&actor))];
+    if let Some(queue) = queue {
+        seats.push(Seat::new(Arc::new(Shapes::new(scaling, queue)), actor).alone());
+    }
+    (seats, (Place::of::<ConfigMap>(), filter))
 }
 
 #[cfg(test)]

@@ -1,8 +1,15 @@
 //! Requirements that are about the whole: its build, and what clients of the original rely on.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::{Catalog, Dispatch, Live, Progress};
+use gantry_reconcile::{Controller, Key, Kind, Place, View as _, World};
+use gantry_scaling::{Backend, Limits, Scaling, Shapes};
 use serde_json::Value;
 
 fn root() -> PathBuf {
@@ -27,6 +34,117 @@ fn op_16_there_is_one_client_and_one_set_of_types() {
     for name in ["kube", "kube-client", "kube-core", "k8s-openapi"] {
         let found = lock.matches(&format!("\nname = \"{name}\"\n")).count();
         assert_eq!(found, 1, "{name}");
+    }
+}
+
+/// Everybody who looks at AppWrappers looks at the same shelf, which one watch fills; each has a name, and
+/// with it a work queue, of its own.
+#[test]
+fn op_5_loops_of_their_own_share_what_they_see() {
+    let live = Live::default();
+    let limits = Limits { nodes: 1, provision: Duration::from_secs(1), cooldown: Duration::ZERO };
+    let ledger = Key::new("gantry-system", "ledger");
+    let scaling = Arc::new(Scaling::new(gantry_scaling::Settings {
+        limits,
+        backend: Backend::Reuse,
+        ledger,
+    }));
+    let all: [Arc<dyn Controller>; 4] = [
+        Arc::new(Dispatch::new(live.clone())),
+        Arc::new(Progress::new(live.clone(), Catalog::open())),
+        scaling.clone(),
+        Arc::new(Shapes::new(scaling, live)),
+    ];
+    let names: BTreeSet<&str> = all.iter().map(|it| it.name()).collect();
+    assert_eq!(names.len(), all.len());
+    let kinds: Vec<Kind> = all.iter().flat_map(|it| it.kinds()).collect();
+    let looks = |it: &&Arc<dyn Controller>| {
+        it.kinds().iter().any(|it| *it.place() == Place::of::<AppWrapper>())
+    };
+    assert_eq!(all.iter().filter(looks).count(), all.len());
+    let world = World::new(kinds);
+    assert_eq!(world.views(&AppWrapper::RESOURCE).len(), 1);
+}
+
+/// Every requirement of the queue, of scaling and of quota trees is in the name of a test.
+#[test]
+fn every_requirement_of_the_queue_has_a_test() {
+    // It says what is no goal: nothing follows from it that could be seen.
+    const NO_GOAL: &str = "OP-19";
+    let mut cited: BTreeSet<(String, u32)> = BTreeSet::new();
+    let mut folders = vec![root().join("crates")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let names = text.split("fn ").skip(1).map(|it| {
+                    let end = it.find(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+                    &it[..end.unwrap_or(it.len())]
+                });
+                names.for_each(|name| cited.extend(ids(name)));
+            }
+        }
+    }
+    let index = fs::read_to_string(root().join("docs/specs/index.txt")).unwrap();
+    let mut missing = Vec::new();
+    for line in index.lines() {
+        let mut words = line.split(' ');
+        let (Some(spec), Some(id)) = (words.next(), words.next()) else { continue };
+        if !["queue", "scaling", "quota-trees"].contains(&spec) {
+            continue;
+        }
+        let (prefix, number) = id.split_once('-').unwrap();
+        let id_of = (prefix.to_lowercase(), number.parse().unwrap());
+        if !cited.contains(&id_of) && id != NO_GOAL {
+            missing.push(id.to_owned());
+        }
+    }
+    assert_eq!(missing, [] as [String; 0], "write a test that has the id in its name");
+}
+
+/// The ids that the name of a test begins with: `a_9_and_a_15_…`, `q_1_q_4_…`, `a_5_to_a_8_…`.
+fn ids(name: &str) -> Vec<(String, u32)> {
+    let words: Vec<&str> = name.split('_').collect();
+    let mut ids: Vec<(String, u32)> = Vec::new();
+    let mut at = 0;
+    let mut through = false;
+    while let [prefix, number, ..] = &words[at..] {
+        let is_prefix =
+            (1..=4).contains(&prefix.len()) && prefix.chars().all(|it| it.is_ascii_lowercase());
+        let number = number.parse::<u32>().ok().filter(|_| is_prefix);
+        match number {
+            Some(number) => {
+                let from = ids.last().filter(|it| through && it.0 == *prefix).map(|it| it.1 + 1);
+                ids.extend((from.unwrap_or(number)..=number).map(|it| ((*prefix).to_owned(), it)));
+                at += 2;
+                through = false;
+            }
+            None if !ids.is_empty() && ["and", "to"].contains(prefix) => {
+                through = *prefix == "to";
+                at += 1;
+            }
+            None => break,
+        }
+    }
+    ids
+}
+
+#[test]
+fn ids_are_read_from_names() {
+    let table = [
+        ("a_5_to_a_8_sets", vec![("a", 5), ("a", 6), ("a", 7), ("a", 8)]),
+        ("q_1_q_4_and_c_2_higher", vec![("q", 1), ("q", 4), ("c", 2)]),
+        ("t_1", vec![("t", 1)]),
+        ("as_soon_as_25", vec![]),
+        ("b_2_and_others", vec![("b", 2)]),
+    ];
+    for (name, expected) in table {
+        let expected: Vec<(String, u32)> =
+            expected.into_iter().map(|(prefix, number)| (prefix.to_owned(), number)).collect();
+        assert_eq!(ids(name), expected, "{name}");
     }
 }
 

@@ -227,12 +227,6 @@ pub(super) fn listed(
     Catalog::new(Source::Server, drivers, classes)
 }
 
-/// A pool with its ledger; nothing for one that cannot be understood.
-pub(crate) fn whole(seen: &Seen<DevicePool>) -> Option<DevicePool> {
-    let object = seen.object.as_ref().ok()?;
-    Some(DevicePool { status: Some(seen.status.clone()), ..object.clone() })
-}
-
 impl Classes for Scene<'_> {
     /// For each device the first class by name that it satisfies.
     fn of(&self, term: &str, device_type: &str, got: &[DeviceAllocation]) -> Vec<String> {

@@ -10,7 +10,7 @@ use gantry_devices::lower::{Catalog, NodeLabels, Snapshot};
 use gantry_pods::view::Node;
 use gantry_reconcile::World;
 
-use super::scene::{listed, whole};
+use super::scene::listed;
 use crate::seen::Seen;
 
 /// Where the stock is between two plans. One that is taken and not brought back is made anew.
@@ -77,7 +77,7 @@ impl Stock {
     fn new(objects: &Objects) -> Self {
         let catalog = listed(&objects.drivers, &objects.classes);
         let labels: Vec<NodeLabels> = objects.nodes.iter().map(|node| labels(node)).collect();
-        let pools: Vec<DevicePool> = objects.pools.iter().filter_map(|it| whole(it)).collect();
+        let pools: Vec<DevicePool> = objects.pools.iter().filter_map(|it| it.whole()).collect();
         let snapshot = Snapshot::new(&catalog, &labels, &pools);
         Self { made_of: objects.clone(), catalog, snapshot }
     }

@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::build::{CLAIMS, POOLS};
 use crate::claim::is_hold;
 use crate::ledger::{beside, is_about};
-use crate::scheduler::scene::whole;
 use crate::seen::Seen;
 
 /// Whether what claims have must stand in ledgers at every revision too. Where pools are made anew it
@@ -142,7 +141,7 @@ fn check_pool(revision: u64, pool: &Seen<DevicePool>, before: Option<&Seen<Devic
     let given = before.is_none_or(|before| before.status.allocations != *entries);
     let over = |pool: &Seen<DevicePool>| {
         let catalog = Catalog::new(Source::Server, [], []);
-        let snapshot = Snapshot::new(&catalog, &[], &whole(pool).into_iter().collect::<Vec<_>>());
+        let snapshot = Snapshot::new(&catalog, &[], &pool.whole().into_iter().collect::<Vec<_>>());
         snapshot.inventory.pools().iter().any(|it| it.overcommitted())
     };
     if given && over(pool) {

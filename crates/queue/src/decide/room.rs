@@ -1,15 +1,17 @@
 //! Whether there is room for one AppWrapper, and who makes some.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use gantry_api::devices::DevicePool;
 use gantry_api::queue::AppWrapperState;
+use gantry_devices::constraint::Constraints;
 use gantry_pods::devices::Seen;
 use gantry_pods::view::Pod;
-use gantry_reconcile::{Key, View as _};
+use gantry_reconcile::{Key, Plan, View as _, World};
+use jiff::Timestamp;
 
-use super::{Turn, Verdict, Victim};
+use super::{Claimed, Turn, Verdict, Victim};
 use crate::amounts::{Amounts, Lack};
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
@@ -17,8 +19,9 @@ use crate::charge;
 use crate::condition::{self, Pause, kind};
 use crate::evict::{self, Candidate};
 use crate::order::Class;
-use crate::packing::{Fit, Floor, Gone};
+use crate::packing::{Added, Fit, Floor, Gone};
 use crate::progress::pods_of;
+use crate::settings::Settings;
 use crate::state;
 
 /// Whether there is room.
@@ -56,11 +59,15 @@ impl<'a> Turn<'a> {
 
     /// The nodes one by one, looked at when somebody asks.
     pub(super) fn floor(&mut self) -> &mut Floor<'a> {
-        let (world, books) = (self.world, self.books);
-        // Settings may change while the world cannot: what it does not show is not looked at.
-        let pools = world.shelf_at::<Seen<DevicePool>>(&Seen::<DevicePool>::RESOURCE);
-        let constraints = self.constraints.filter(|_| self.settings.devices && pools.is_some());
+        let (world, books, constraints) = (self.world, self.books, self.read_by());
         self.floor.get_or_insert_with(|| Floor::new(world, books, constraints))
+    }
+
+    /// What claims are read by, where they count.
+    fn read_by(&self) -> Option<&'a Arc<Constraints>> {
+        // Settings may change while the world cannot: what it does not show is not looked at.
+        let pools = self.world.shelf_at::<Seen<DevicePool>>(&Seen::<DevicePool>::RESOURCE);
+        self.constraints.filter(|_| self.settings.devices && pools.is_some())
     }
 
     /// Below which priority everything counts as free, where that is so.
@@ -147,8 +154,43 @@ impl<'a> Turn<'a> {
     }
 }
 
+/// What is missing to an AppWrapper that is the first to be looked at, where there are some nodes more
+/// than the world has and these others are gone; nothing if there is room. The books know of the nodes.
+pub(crate) fn missing(
+    world: &World,
+    books: &Books,
+    settings: &Settings,
+    constraints: &Arc<Constraints>,
+    added: &Added,
+    gone: BTreeSet<Key>,
+    (wrapper, class): (&AppWrapper, &Class),
+) -> Option<String> {
+    let mut turn = Turn {
+        world,
+        books,
+        settings: *settings,
+        // Nothing about room depends on it.
+        now: Timestamp::UNIX_EPOCH,
+        charges: None,
+        constraints: Some(constraints),
+        floor: None,
+        yielding: BTreeSet::new(),
+        claimed: Claimed::default(),
+        closed: HashMap::new(),
+        passed: BTreeSet::new(),
+        plan: Plan::default(),
+    };
+    turn.floor = Some(Floor::with(world, books, turn.read_by(), added));
+    let mut spared = Amounts::default();
+    gone.iter().for_each(|key| spared.add(&turn.given(key, class)));
+    match turn.room(wrapper, class, &spared, gone) {
+        Room::Enough | Room::InSum => None,
+        Room::Lacking(lacks) => Some(lacks),
+    }
+}
+
 /// Those that were told to make room and have not done so yet.
-pub(super) fn yielding(world: &gantry_reconcile::World, books: &Books) -> BTreeSet<Key> {
+pub(super) fn yielding(world: &World, books: &Books) -> BTreeSet<Key> {
     let shelf = world.shelf::<AppWrapper>();
     let holders = books.holdings.holders();
     let yields = |key: &&Key| shelf.get(key).is_some_and(|it| charge::yields(&it));

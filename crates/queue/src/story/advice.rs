@@ -1,11 +1,8 @@
 //! What can be done about one, in sentences.
 
 use super::{Found, Story};
-use crate::app_wrapper::AppWrapper;
+use crate::app_wrapper::{AppWrapper, ORDERED_INSTANCE, SHAPES};
 use crate::outlook::Reason;
-
-/// The label that names instance types, from which nodes are bought.
-const ORDERED_INSTANCE: &str = "orderedinstance";
 
 /// What can be done now, the most useful first. Nothing where all is well.
 pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
@@ -72,6 +69,8 @@ fn resources(story: &Story, wrapper: &AppWrapper, say: &mut impl FnMut(String)) 
              they are",
             types.replace('_', ", ")
         ));
+    } else if let Some(found) = wrapper.metadata.annotations.get(SHAPES) {
+        say(format!("about more nodes: {found}"));
     }
 }
 

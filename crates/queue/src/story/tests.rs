@@ -113,6 +113,39 @@ fn one_that_waits_is_told_what_there_is_and_who_has_the_rest() {
 }
 
 #[test]
+fn what_scaling_has_found_is_told_and_a_label_is_the_last_word() {
+    let found = "needs 2 more nodes of gpu; small: no more of them may be added";
+    let table = [
+        ("nothing is known", json!({}), None),
+        (
+            "what was found",
+            json!({"annotations": {crate::app_wrapper::SHAPES: found}}),
+            Some(
+                "about more nodes: needs 2 more nodes of gpu; small: no more of them may be added",
+            ),
+        ),
+        (
+            "what was said",
+            json!({"annotations": {crate::app_wrapper::SHAPES: found}, "labels": {"orderedinstance": "a_b"}}),
+            Some(
+                "with scaling switched on, nodes of a, b are bought for it: gantry status says how far \
+                 they are",
+            ),
+        ),
+    ];
+    for (why, more, expected) in table {
+        let world = world();
+        let mut waits = wrapper("waits", 1, json!([deployment("d", "9")]), pending());
+        for (field, value) in more.as_object().unwrap() {
+            waits["metadata"][field] = value.clone();
+        }
+        put::<AppWrapper>(&world, waits);
+        let told = story(&world, &Settings::default(), "waits").advice;
+        assert_eq!(told.get(1).map(String::as_str), expected, "{why}: {told:?}");
+    }
+}
+
+#[test]
 fn with_preemption_it_is_told_whose_pods_would_go() {
     let world = world();
     put::<AppWrapper>(&world, wrapper("low", 1, declared("3"), running()));

@@ -8,7 +8,7 @@ use super::models::*;
 use crate::Scaling;
 use crate::marks::{FINALIZER, MESSAGE};
 use crate::settings::{Backend, Limits};
-use crate::view::{AppWrapper, ConfigMap, MachineSet};
+use crate::view::{AppWrapper, ConfigMap, MachineSet, Node};
 
 fn replicas(server: &Server, name: &str) -> i64 {
     field(server, &MachineSet::RESOURCE, &set_key(name), "/spec/replicas").as_i64().unwrap()
@@ -187,4 +187,70 @@ fn one_bad_job_leaves_the_others_alone() {
         shape
     };
     proven(scenario.prove_apart(&bad, 0..10, good));
+}
+
+#[test]
+fn is_4_neither_sizes_nor_free_nodes_count() {
+    let scaling = scaling(Backend::Reuse, 9);
+    let controllers: [&dyn gantry_reconcile::Controller; 1] = [&scaling];
+    // A node of the type is there and empty, and no machine would ever have so much.
+    let free = json!({
+        "metadata": {"name": "free", "labels": {"node.kubernetes.io/instance-type": "g"}},
+        "status": {"allocatable": {"cpu": "96"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let (resource, mut job) = prioritised("a", 2, 0);
+    let pods = &mut job["spec"]["resources"]["GenericItems"][0]["custompodresources"][0];
+    pods["requests"] = json!({"cpu": 1_000_000, "memory": "1Pi"});
+    let objects = vec![set("s", "g", 1), (Node::RESOURCE, free), (resource, job)];
+    let mut scenario = scenario(&controllers, objects, vec![]);
+    scenario.defaults = queued;
+    assert_eq!(replicas(&calm(&scenario).server, "s"), 3, "two more, one for each pod");
+}
+
+#[test]
+fn is_8_jobs_go_by_priority_then_by_age_and_nobody_overtakes() {
+    // Name, priority, the second it was first seen, type, nodes.
+    type Job<'a> = (&'a str, f64, i64, &'a str, i64);
+    let table: [(&str, Vec<Job<'_>>, &[&str]); 6] = [
+        ("priority", vec![("low", 1.0, 1, "g", 1), ("high", 2.0, 9, "g", 1)], &["high", "low"]),
+        ("then age", vec![("b", 0.0, 1, "g", 1), ("a", 0.0, 2, "g", 1)], &["b", "a"]),
+        ("then name", vec![("b", 0.0, 1, "g", 1), ("a", 0.0, 1, "g", 1)], &["a", "b"]),
+        (
+            "who waits keeps those behind waiting",
+            vec![("a", 3.0, 1, "g", 2), ("b", 2.0, 1, "g", 2), ("c", 1.0, 1, "g", 1)],
+            &["a"],
+        ),
+        ("who can never fit does not", vec![("a", 3.0, 1, "g", 4), ("b", 2.0, 1, "g", 3)], &["b"]),
+        (
+            "nor does one that nothing gives nodes for",
+            vec![("a", 3.0, 1, "unknown", 1), ("b", 2.0, 1, "g", 3)],
+            &["b"],
+        ),
+    ];
+    for (why, jobs, expected) in table {
+        let settings = settings(Backend::Reuse, 3);
+        let scaling = Scaling::new(settings.clone());
+        let world = gantry_reconcile::World::new(gantry_reconcile::Controller::kinds(&scaling));
+        let mut objects = vec![set("s", "g", 0)];
+        for (name, priority, second, instance, count) in jobs {
+            let (resource, mut job) = job(name, instance, &[count]);
+            job["metadata"]["finalizers"] = json!([FINALIZER]);
+            let seen = jiff::Timestamp::from_second(second).unwrap();
+            job["status"] = json!({
+                "state": "Pending", "systempriority": priority,
+                "controllerfirsttimestamp": seen.to_string(),
+                "conditions": [{"type": "Backoff", "status": "True", "message": NO_ROOM}],
+            });
+            objects.push((resource, job));
+        }
+        for (resource, mut object) in objects {
+            object["metadata"]["uid"] = object["metadata"]["name"].clone();
+            object["metadata"]["resourceVersion"] = json!("1");
+            world.find(&resource).unwrap().saw(&object.to_string()).unwrap();
+        }
+        let granted = crate::ledger::Ledger::read(&world, &ledger()).unwrap();
+        let next = crate::limits::next(&world, &granted, &settings);
+        let names: Vec<&str> = next.iter().map(|it| it.name()).collect();
+        assert_eq!(names, expected, "{why}");
+    }
 }

@@ -96,6 +96,7 @@ fn op_9_nothing_needs_to_be_said() {
         ocm_secret_ref: None,
         provision_timeout: seconds(1200),
         cooldown: seconds(0),
+        infer_shapes: false,
     };
     assert_eq!(instascale, expected);
     assert!(controllers.is_none());
@@ -319,4 +320,18 @@ fn later_layers_win() {
     assert!(checked.settings.mcad.preemption);
     assert_eq!(checked.values.origin("mcad.backoffTime").to_string(), "high:1:8");
     assert_eq!(checked.values.origin("mcad.preemption").to_string(), "low:1:24");
+}
+
+/// A promise that nobody keeps is not accepted in silence.
+#[test]
+fn what_is_not_built_is_warned_of() {
+    let said = |text: &str| -> Vec<String> {
+        checked(text).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(said("mcad: {checkUserAccess: false}"), [] as [String; 0]);
+    let said = said("mcad: {checkUserAccess: true}");
+    assert!(
+        said.len() == 1 && said[0].contains("mcad.checkUserAccess: has no effect yet"),
+        "{said:?}"
+    );
 }

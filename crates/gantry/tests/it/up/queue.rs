@@ -1,5 +1,6 @@
 //! AppWrappers in a whole cluster, by what they wrap.
 
+use gantry_testkit::embedded::Plan;
 use serde_json::{Value, json};
 
 use super::{Cluster, JOBS, template};
@@ -81,6 +82,46 @@ async fn wrapped_workloads_and_pods_run() {
     cluster.until(&path, "went", |it| it["code"] == 404).await;
     let web = format!("{}/web", super::DEPLOYMENTS);
     cluster.until(&web, "went with it", |it| it["code"] == 404).await;
+}
+
+/// Nobody names a type: the queue says what would help, the nodes come, the job runs, and they go.
+#[tokio::test(flavor = "multi_thread")]
+async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nodes.yaml");
+    let nodes = "nodes:\n\
+                 - {name: plain, cpu: 4, max: 4}\n\
+                 - {name: gpu, cpu: 8, max: 3, accelerators: {nvidia.com/gpu: {count: 2}}}\n\
+                 - {name: large, cpu: 64, max: 3, accelerators: {nvidia.com/gpu: {count: 8}}}\n";
+    std::fs::write(&file, nodes).unwrap();
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--infer-shapes");
+    let plan = plan.flag("--nodes").flag(file.to_str().unwrap());
+    let cluster = Cluster::start(plan).await;
+    let asks = json!({ "cpu": 3, "nvidia.com/gpu": 2 });
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "train" },
+        "spec": { "completions": 8, "parallelism": 8, "template": { "spec": {
+            "restartPolicy": "Never",
+            "containers": [{ "name": "main", "image": "example.com/train:1",
+                "resources": { "requests": asks, "limits": { "nvidia.com/gpu": 2 } } }],
+        } } },
+    });
+    let mut waits = wrapper("train", "Complete", &job);
+    waits["spec"]["resources"]["GenericItems"][0]["custompodresources"] =
+        json!([{ "replicas": 8, "requests": asks }]);
+    cluster.post(WRAPPERS, &waits).await;
+    let path = format!("{WRAPPERS}/train");
+    let done = |it: &Value| it["status"]["state"] == "Completed";
+    let seen = cluster.until(&path, "completed", done).await;
+    // Ten of sixteen accelerators are there: three small nodes have six more, one large node has eight.
+    let annotations = &seen["metadata"]["annotations"];
+    assert_eq!(annotations["instascale.codeflare.dev/nodes"], "gpu=3", "{seen:#}");
+    let told = annotations["instascale.codeflare.dev/shapes"].as_str().unwrap();
+    assert!(told.starts_with("needs 3 more nodes of gpu; plain: with 4 more"), "{told}");
+    let three = |it: &Value| it["items"].as_array().is_some_and(|it| it.len() == 3);
+    cluster.until("/api/v1/nodes", "were given back", three).await;
+    let free = |it: &Value| it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    cluster.until(&path, "was let go", free).await;
 }
 
 /// A kind that the server does not have is an end, and one that comes later is not missed.
