@@ -230,7 +230,7 @@ impl Books {
 }
 
 /// The quota trees there are, where they count.
-fn trees(world: &World, settings: &Settings) -> BTreeSet<String> {
+pub(crate) fn trees(world: &World, settings: &Settings) -> BTreeSet<String> {
     if !settings.quota {
         return BTreeSet::new();
     }

@@ -72,7 +72,7 @@ pub struct Class {
     pub node_labels: BTreeMap<String, String>,
     /// Its priority, where that decides what is available.
     pub priority: Option<i32>,
-    /// Its labels, where they name what it is charged to.
+    /// Those of its labels that name what it is charged to.
     pub labels: BTreeMap<String, String>,
     /// Its pods one by one, where each of them must find a place.
     pub gang: Option<Arc<Gang>>,
@@ -81,19 +81,19 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class of an AppWrapper.
+    /// The class of an AppWrapper, where these are the quota trees.
     #[must_use]
-    pub fn of(wrapper: &AppWrapper, settings: &Settings) -> Self {
+    pub fn of(wrapper: &AppWrapper, settings: &Settings, trees: &BTreeSet<String>) -> Self {
         let demand = wrapper.demand();
         let selector = wrapper.scheduling().filter(|_| settings.honor_node_selector);
-        let labels = settings.quota.then(|| wrapper.metadata.labels.clone());
+        let labels = wrapper.metadata.labels.iter().filter(|(name, _)| trees.contains(*name));
         let weighs = settings.preempts() || settings.quota;
         Self {
             demand: demand.by(settings.inference).clone(),
             reach: demand.reach,
             node_labels: selector.map(|it| it.node_selector.clone()).unwrap_or_default(),
             priority: weighs.then_some(wrapper.spec.priority),
-            labels: labels.unwrap_or_default(),
+            labels: labels.map(|(name, node)| (name.clone(), node.clone())).collect(),
             gang: gang(wrapper, settings),
             namespace: settings.fairness.then(|| wrapper.metadata.namespace.clone()),
         }
@@ -140,7 +140,7 @@ struct Line {
 pub struct Lines {
     lines: HashMap<Line, BTreeSet<Place>>,
     waiters: HashMap<Key, Waiter>,
-    /// The quota trees there are, where they count: no other label makes a difference.
+    /// The quota trees there are, where they count.
     trees: BTreeSet<String>,
 }
 
@@ -166,8 +166,7 @@ impl Lines {
         let rank = gained(fixed, slope, first_seen, Timestamp::UNIX_EPOCH);
         let (rank, is_new) = (Reverse(Rank(rank)), wrapper.is_new());
         let place = Place { rank, is_new, first_seen, key: key.clone() };
-        let mut class = Class::of(wrapper, settings);
-        class.labels.retain(|name, _| self.trees.contains(name));
+        let class = Class::of(wrapper, settings, &self.trees);
         let line = Line { class: Arc::new(class), slope: slope.to_bits() };
         // The class of the others is the same, and is kept once.
         let known = self.lines.get_key_value(&line).map(|(line, _)| line.clone());
