@@ -182,7 +182,8 @@ impl Shell {
                 let _ = shelf.replace(&[], Revision::default());
             }
         }
-        let queues: Vec<_> = seats.iter().map(|_| Arc::new(Queue::new(clock.clone()))).collect();
+        let queue = |seat: &Seat| Queue::paced(clock.clone(), seat.controller.pace());
+        let queues: Vec<_> = seats.iter().map(|seat| Arc::new(queue(seat))).collect();
         let members =
             seats.iter().map(|seat| Arc::clone(&seat.controller)).zip(queues.iter().cloned());
         let audience = Arc::new(Audience::new(world, members, meters.clone()));

@@ -1,11 +1,14 @@
 //! Whose turn it is: one slot per key.
 //!
 //! A thousand wake-ups of a key are one plan, and a key is never planned twice at once: a wake-up
-//! during its plan means one more plan after it. Keys are taken in the order they became due.
+//! during its plan means one more plan after it. Keys are taken in the order they became due. A key that
+//! is told now and then only ([`Controller::pace`](gantry_reconcile::Controller::pace)) rests after each
+//! plan, as if that were still under way.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use gantry_process::clock::{Clock, Moment};
 use gantry_reconcile::Key;
@@ -31,7 +34,7 @@ enum Slot {
     Ready,
     /// In `later`, under this ticket.
     Later(Ticket),
-    /// Being planned.
+    /// Being planned; or resting after that, and then also in `later`, until its rest is over.
     Working {
         /// Somebody woke it meanwhile.
         again: bool,
@@ -84,6 +87,10 @@ impl Slots {
                 break;
             }
             let key = first.remove();
+            if matches!(self.slots.get(&key), Some(Slot::Working { .. })) {
+                self.done(&key, None);
+                continue;
+            }
             self.slots.insert(key.clone(), Slot::Ready);
             self.ready.push_back(key);
         }
@@ -102,7 +109,16 @@ impl Slots {
         }
     }
 
-    /// When the next turn that lies ahead is due.
+    /// The plan of a key that was taken is carried out; it wants another turn at `next`, and has none
+    /// before `until`.
+    pub fn rest(&mut self, key: &Key, next: Option<Moment>, until: Moment) {
+        let Some(Slot::Working { later, .. }) = self.slots.get_mut(key) else { return };
+        *later = [*later, next].into_iter().flatten().min();
+        self.tickets += 1;
+        self.later.insert((until, self.tickets), key.clone());
+    }
+
+    /// When the next turn that lies ahead is due, or a rest is over.
     #[must_use]
     pub fn next_at(&self) -> Option<Moment> {
         self.later.first_key_value().map(|(ticket, _)| ticket.0)
@@ -140,13 +156,21 @@ pub struct Queue {
     slots: Mutex<Slots>,
     news: Notify,
     clock: Clock,
+    /// How long keys rest.
+    pace: Duration,
 }
 
 impl Queue {
     /// A queue in which nobody waits.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { slots: Mutex::default(), news: Notify::new(), clock }
+        Self::paced(clock, Duration::ZERO)
+    }
+
+    /// A queue in which nobody waits yet, and every key rests for so long after each plan.
+    #[must_use]
+    pub fn paced(clock: Clock, pace: Duration) -> Self {
+        Self { slots: Mutex::default(), news: Notify::new(), clock, pace }
     }
 
     /// See [`Slots::wake`].
@@ -189,9 +213,12 @@ impl Queue {
         }
     }
 
-    /// See [`Slots::done`].
+    /// See [`Slots::done`], and [`Slots::rest`] where keys rest.
     pub fn done(&self, key: &Key, next: Option<Moment>) {
-        self.lock().done(key, next);
+        match self.pace.is_zero() {
+            true => self.lock().done(key, next),
+            false => self.lock().rest(key, next, self.clock.moment() + self.pace),
+        }
         self.news.notify_one();
     }
 

@@ -24,6 +24,10 @@ use scout::Scout;
 /// Who owns the fields the queue writes, and whom its events come from.
 const NAME: &str = "gantry-queue";
 
+/// AppWrappers that are looked after at once: as many as the decision about all of them has writes under way,
+/// so that where requests are limited what was decided gets on as fast as what is decided next.
+const HANDS: usize = 16;
+
 /// The queue, ready to be started. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -58,10 +62,11 @@ impl Part {
         });
         let seat = |controller| Seat::new(controller, Arc::clone(&actor));
         let live = self.settings.clone();
+        let progress = Progress::new(live.clone(), self.scout.catalog().clone());
         let mut seats = vec![
             // AppWrappers compete: there is one decision about all of them.
             seat(Arc::new(Dispatch::new(live.clone()))).alone(),
-            seat(Arc::new(Progress::new(live.clone(), self.scout.catalog().clone()))),
+            Seat { workers: HANDS, ..seat(Arc::new(progress)) },
         ];
         if self.settings.get().quota {
             let standing = move |it: &AppWrapper| charge::standing(it, &live.get());

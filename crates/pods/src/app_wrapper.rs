@@ -267,6 +267,18 @@ impl AppWrapper {
         self.is_pending() && !self.status.can_run && !self.metadata.is_going()
     }
 
+    /// Whether the queue decides about it: it waits, or came and was not told so yet.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.waits() || self.is_new() && !self.status.can_run && !self.metadata.is_going()
+    }
+
+    /// Whether nothing was ever said about it.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.state().is_none()
+    }
+
     /// Whether it has not been started yet.
     #[must_use]
     pub fn is_pending(&self) -> bool {

@@ -1,5 +1,6 @@
-//! What a decision costs: 5,000 nodes, 50,000 pods, and up to 100,000 AppWrappers that wait. Build with
-//! optimisation for figures that mean something.
+//! What a decision costs: 5,000 nodes, 50,000 pods, and up to 100,000 AppWrappers that wait; then the same
+//! where they are charged to 300 leaves of a quota tree, and 5,000 others are already. Build with optimisation
+//! for figures that mean something.
 #![expect(clippy::print_stdout, reason = "a measurement prints what it measured")]
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use gantry_pods::view::{Node, Pod};
 use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::quota::Subtree;
 use gantry_queue::{Dispatch, Live, Settings};
 use gantry_reconcile::{Controller as _, Resource, View as _, World, Write};
 use jiff::Timestamp;
@@ -14,24 +16,33 @@ use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
 const PODS: usize = 50_000;
+/// Leaves of the quota tree, and AppWrappers that hold something of it.
+const LEAVES: usize = 300;
+const HOLDERS: usize = 5_000;
 /// Admissions that are measured.
 const ROUNDS: u32 = 200;
 
 type Fault = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Fault> {
-    let live = Live::new(Settings::default());
-    println!(
-        "{:>9} {:>12} {:>12} {:>12}   microseconds",
-        "waiting", "a change", "no room", "a passage"
-    );
-    for waiting in [1_000, 10_000, 100_000] {
-        measure(&Dispatch::new(live.clone()), waiting)?;
+    for quota in [false, true] {
+        let live = Live::new(Settings { quota, ..Settings::default() });
+        println!(
+            "{:>9} {:>12} {:>12} {:>12}   microseconds{}",
+            "waiting",
+            "a change",
+            "no room",
+            "a passage",
+            if quota { ", with a quota tree" } else { "" }
+        );
+        for waiting in [1_000, 10_000, 100_000] {
+            measure(&Dispatch::new(live.clone()), waiting, quota)?;
+        }
     }
     Ok(())
 }
 
-fn measure(dispatch: &Dispatch, waiting: usize) -> Result<(), Fault> {
+fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault> {
     let world = World::new(dispatch.kinds());
     let mut revision = 0;
     let mut show = |resource: &Resource, mut object: Value| -> Result<bool, Fault> {
@@ -46,6 +57,23 @@ fn measure(dispatch: &Dispatch, waiting: usize) -> Result<(), Fault> {
     }
     for at in 0..PODS {
         show(&Pod::RESOURCE, pod(at, "1"))?;
+    }
+    if quota {
+        for subtree in tree() {
+            show(&Subtree::RESOURCE, subtree)?;
+        }
+        for at in 0..HOLDERS {
+            let mut holder = wrapper(waiting + at);
+            holder["status"] =
+                json!({"state": "Running", "queuejobstate": "Running", "canrun": true});
+            show(&AppWrapper::RESOURCE, holder)?;
+        }
+        for at in 0..HOLDERS {
+            // What they reserve is taken by a pod of theirs on a node of its own.
+            let (node, pod) = held(waiting + at);
+            show(&Node::RESOURCE, node)?;
+            show(&Pod::RESOURCE, pod)?;
+        }
     }
     for at in 0..waiting {
         show(&AppWrapper::RESOURCE, wrapper(at))?;
@@ -109,14 +137,44 @@ fn pod(at: usize, cpu: &str) -> Value {
     })
 }
 
+/// Priority and cpus of a job.
+fn demand(at: usize) -> (i32, i64) {
+    [(200, 1), (100, 5), (50, 20)][at % 3]
+}
+
 /// Jobs of three sizes and priorities, the smallest of which is the most important.
 fn wrapper(at: usize) -> Value {
-    let (priority, cpu) = [(200, 1), (100, 5), (50, 20)][at % 3];
+    let (priority, cpu) = demand(at);
     json!({
         "metadata": {"name": format!("job-{at}"), "namespace": "bench", "uid": format!("w{at}"),
+                     "labels": {"tree": format!("leaf-{}", at % LEAVES), "app": format!("job-{at}")},
                      "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"priority": priority, "resources": {"GenericItems": [
             {"custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}]}]}},
         "status": {"state": "Pending", "queuejobstate": "Queueing"},
     })
+}
+
+/// A node, and a pod of an AppWrapper that takes all of it.
+fn held(at: usize) -> (Value, Value) {
+    let mut taken = pod(at + PODS, &demand(at).1.to_string());
+    taken["metadata"]["labels"] = json!({"appwrapper.mcad.ibm.com": format!("job-{at}")});
+    taken["spec"]["nodeName"] = json!(format!("node-{}", at + NODES));
+    (node(at + NODES, demand(at).1), taken)
+}
+
+/// One tree: a root with enough for all, and leaves below it.
+fn tree() -> [Value; 2] {
+    let leaf = |at| json!({"name": format!("leaf-{at}"), "quotas": {"requests": {"cpu": 100}}});
+    let mut leaves: Vec<Value> = (0..LEAVES).map(leaf).collect();
+    leaves.push(json!({"name": "default"}));
+    let subtree = |name: &str, spec: Value| {
+        json!({"metadata": {"name": name, "namespace": "bench", "uid": name, "labels": {"tree": "tree"}},
+               "spec": spec})
+    };
+    let root = json!([{"name": "root", "quotas": {"requests": {"cpu": 1_000_000}}}]);
+    [
+        subtree("top", json!({"children": root})),
+        subtree("leaves", json!({"parent": "root", "children": leaves})),
+    ]
 }

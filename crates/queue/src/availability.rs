@@ -1,6 +1,6 @@
 //! What is available to one AppWrapper, given what all others hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gantry_reconcile::Key;
 
@@ -12,6 +12,8 @@ use crate::demand::Reach;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Holdings {
     jobs: HashMap<Key, Job>,
+    /// Those that passed their evaluation: few, where many wait.
+    holders: HashSet<Key>,
     by_priority: BTreeMap<i32, Sums>,
     /// What all of them together have reserved.
     reserved: Amounts,
@@ -62,6 +64,10 @@ impl Holdings {
         if let Some(before) = &before {
             self.count(before, Amounts::take);
         }
+        match job.as_ref().is_some_and(|it| it.holds) {
+            true => _ = self.holders.insert(key.clone()),
+            false => _ = self.holders.remove(key),
+        }
         let Some(mut job) = job else { return !held.is_nothing() };
         let none = Default::default();
         let usage = capacity.usage(key).unwrap_or(&none);
@@ -107,17 +113,17 @@ impl Holdings {
     /// Whether an AppWrapper passed its evaluation.
     #[must_use]
     pub fn holds(&self, key: &Key) -> bool {
-        self.jobs.get(key).is_some_and(|job| job.holds)
+        self.holders.contains(key)
     }
 
     /// Those that passed their evaluation.
     pub fn holders(&self) -> impl Iterator<Item = &Key> {
-        self.jobs.iter().filter(|(_, job)| job.holds).map(|(key, _)| key)
+        self.holders.iter()
     }
 
     /// What those that passed their evaluation will take in all.
     pub fn held(&self) -> impl Iterator<Item = (&Key, &Amounts)> {
-        self.jobs.iter().filter(|(_, job)| job.holds).map(|(key, job)| (key, &job.demand))
+        self.holders.iter().filter_map(|key| Some((key, &self.jobs.get(key)?.demand)))
     }
 
     /// What an AppWrapper will take and does not take yet.

@@ -10,7 +10,7 @@ use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
 use crate::condition::{self, kind};
 use crate::order::named;
-use crate::quota::{Allocation, Consumer, ConsumerId, Forest, Standing, Subtree};
+use crate::quota::{Allocation, Consumer, ConsumerId, Forest, Roll, Standing, Subtree};
 use crate::settings::Settings;
 
 /// What quota an AppWrapper holds, if any. One that was told to make room holds none any more, though
@@ -32,14 +32,21 @@ pub(crate) fn yields(wrapper: &AppWrapper) -> bool {
 
 /// The labels an AppWrapper must get before it is evaluated.
 pub(crate) fn missing_labels(world: &World, wrapper: &AppWrapper) -> BTreeMap<String, String> {
-    let (forest, _) = Forest::new(world.shelf::<Subtree>().all());
-    forest.missing_labels(&wrapper.metadata.labels)
+    let (subtrees, labels) = (world.shelf::<Subtree>().all(), &wrapper.metadata.labels);
+    if subtrees.iter().filter_map(|it| it.tree()).all(|tree| labels.contains_key(tree)) {
+        return BTreeMap::new();
+    }
+    // Which of the others exist is known when they are made.
+    let (forest, _) = Forest::new(subtrees);
+    forest.missing_labels(labels)
 }
 
 /// The quota trees, with everybody charged that holds something.
 #[derive(Debug)]
 pub(crate) struct Charges {
-    forest: Forest,
+    roll: Roll,
+    /// What was charged in this plan, in this order.
+    given: Vec<Allocation>,
     /// Those that were told to make room and have not done so yet: their priority, and what they take.
     yielding: Vec<(i32, Amounts)>,
     /// Which those are.
@@ -47,21 +54,25 @@ pub(crate) struct Charges {
 }
 
 impl Charges {
-    /// The charges of a world in which these hold something, made anew for every plan: who passed first
-    /// is charged first, so who borrows is the same each time.
+    /// The charges of a world in which these hold something, as if made anew for every plan: who passed
+    /// first is charged first, so who borrows is the same each time. What is on the roll of the last plan
+    /// and still holds is taken from there.
     pub(crate) fn of<'a>(
         world: &World,
         holders: impl Iterator<Item = &'a Key>,
         settings: &Settings,
+        roll: &mut Roll,
     ) -> Self {
         let shelf = world.shelf::<AppWrapper>();
         let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| shelf.get(key)).collect();
         let standing = wrappers.iter().filter_map(|it| standing(it, settings));
-        let (forest, _) = Forest::standing(world.shelf::<Subtree>().all(), standing);
+        // Whoever panics with it leaves an empty one behind.
+        let mut roll = std::mem::take(roll);
+        roll.call(world.shelf::<Subtree>().all(), standing);
         let yielding: Vec<&Arc<AppWrapper>> = wrappers.iter().filter(|it| yields(it)).collect();
         let keys = yielding.iter().map(|it| it.metadata.key()).collect();
         let yielding = yielding.iter().map(|it| (it.spec.priority, taken(it, settings)));
-        Self { forest, yielding: yielding.collect(), keys }
+        Self { roll, given: Vec::new(), yielding: yielding.collect(), keys }
     }
 
     /// Those that were told to make room and have not done so yet.
@@ -71,7 +82,7 @@ impl Charges {
 
     /// Whether the labels of an AppWrapper say what it is charged to in every tree.
     pub(crate) fn knows(&self, wrapper: &AppWrapper) -> bool {
-        self.forest.missing_labels(&wrapper.metadata.labels).is_empty()
+        self.roll.forest().missing_labels(&wrapper.metadata.labels).is_empty()
     }
 
     /// Charges an AppWrapper.
@@ -83,13 +94,27 @@ impl Charges {
         wrapper: &AppWrapper,
         settings: &Settings,
     ) -> Result<Allocation, String> {
-        self.forest.try_allocate(&consumer(wrapper, settings)).map_err(|it| it.to_string())
+        let forest = self.roll.forest_mut();
+        forest.try_allocate(&consumer(wrapper, settings)).map_err(|it| it.to_string())
     }
 
     /// Takes the last charge back.
     pub(crate) fn undo(&mut self, allocation: Allocation) {
-        let undone = self.forest.undo(allocation);
+        let undone = self.roll.forest_mut().undo(allocation);
         debug_assert!(undone.is_ok(), "nothing was charged since");
+    }
+
+    /// Lets a charge stand until the plan is made.
+    pub(crate) fn keep(&mut self, allocation: Allocation) {
+        self.given.push(allocation);
+    }
+
+    /// What was on the roll before anything was charged.
+    pub(crate) fn close(mut self) -> Roll {
+        while let Some(allocation) = self.given.pop() {
+            self.undo(allocation);
+        }
+        self.roll
     }
 
     /// What will be free that still looks taken to one of this priority: those who make room are

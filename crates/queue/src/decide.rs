@@ -16,17 +16,16 @@ use jiff::Timestamp;
 
 use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
-use crate::backoff;
-use crate::books::{Books, QUIET};
+use crate::books::Books;
 use crate::charge::{self, Charges};
 use crate::claims;
-use crate::condition::{self, Entry, Pause, Preempted, kind};
+use crate::condition::{Entry, Pause, Preempted};
 use crate::count::Tally;
 use crate::fair::Shares;
 use crate::hold::{self, Line};
 use crate::order::{self, Class};
 use crate::packing::Floor;
-use crate::quota::Subtree;
+use crate::quota::{Roll, Subtree};
 use crate::settings::{Live, Settings};
 use crate::state::Transition;
 use crate::status;
@@ -34,14 +33,11 @@ use crate::status;
 use room::Room;
 
 pub(crate) mod room;
+mod tell;
 
-/// How many pass in one plan at most: what is planned first waits for what is planned last.
-const PASSES: usize = 128;
-/// How many are told in one plan why they wait, when nobody passes, and when somebody does: who can
-/// run comes first.
-const TOLD: (usize, usize) = (16, 2);
-/// How many of those that were told are looked at to see whether that is still so.
-const LOOKED_AT: usize = 512;
+/// How many pass in one plan at most, and how much is written for them: whoever comes while that is under
+/// way waits for the next plan, however important it is.
+const PASSES: usize = 32;
 
 /// Decides who passes.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +92,7 @@ impl Controller for Dispatch {
         let kept = world.kept::<Mutex<Books>>();
         let mut books = open(&kept);
         let settings = self.settings.get();
-        let wakes = books.keep_by(world, &settings) || books.note(change, &settings);
+        let wakes = books.keep_by(world, &settings) || books.note(world, change, &settings);
         if wakes { vec![Self::queue()] } else { Vec::new() }
     }
 
@@ -106,14 +102,15 @@ impl Controller for Dispatch {
         let mut books = open(&kept);
         books.keep_by(world, &settings);
         books.wake(world, &settings, now);
+        let roll = world.kept::<Mutex<Roll>>();
+        let mut roll = roll.lock().unwrap_or_else(PoisonError::into_inner);
+        let holders = || books.holdings.holders();
         let mut turn = Turn {
             world,
             books: &books,
             settings,
             now,
-            charges: settings
-                .quota
-                .then(|| Charges::of(world, books.holdings.holders(), &settings)),
+            charges: settings.quota.then(|| Charges::of(world, holders(), &settings, &mut roll)),
             constraints: Some(&self.constraints),
             floor: None,
             yielding: BTreeSet::new(),
@@ -126,7 +123,10 @@ impl Controller for Dispatch {
             turn.yielding = room::yielding(world, &books);
         }
         turn.decide();
-        let Turn { mut plan, .. } = turn;
+        let Turn { mut plan, charges, .. } = turn;
+        if let Some(charges) = charges {
+            *roll = charges.close();
+        }
         if let Some(until) = books.next_rested() {
             plan.look_at(until, now);
         }
@@ -203,15 +203,21 @@ enum Victim {
 
 impl<'a> Turn<'a> {
     fn decide(&mut self) {
+        if let Some(until) = self.books.behind(self.now) {
+            self.plan.look_at(until, self.now);
+            return;
+        }
         if self.is_line_held() {
+            self.greet();
             return;
         }
         let books: &'a Books = self.books;
         let mut walk = books.lines.walk_fairly(self.now, self.shares());
         while let Some(stop) = walk.stop() {
-            if self.passed.len() >= PASSES {
+            if self.passed.len().max(self.plan.steps.len()) >= PASSES {
+                // Who of the others passes, and why one does not, is found out next.
                 self.plan.look_within(Duration::ZERO);
-                break;
+                return;
             }
             let wrapper = self.world.shelf::<AppWrapper>().get(stop.key());
             let Some(wrapper) = wrapper.filter(|_| !self.passed.contains(stop.key())) else {
@@ -297,10 +303,10 @@ impl<'a> Turn<'a> {
 
     /// What each namespace has, where they take turns.
     fn shares(&self) -> Option<Shares> {
-        let mut shares = Shares::new(order::named(&self.books.capacity.room()));
         if !self.settings.fairness {
             return None;
         }
+        let mut shares = Shares::new(order::named(&self.books.capacity.room()));
         for (key, demand) in self.books.holdings.held() {
             shares.give(key.namespace(), &order::named(demand));
         }
@@ -334,11 +340,16 @@ impl<'a> Turn<'a> {
                 self.plan.look_within(Duration::ZERO);
                 Verdict::Later
             }
-            fits @ (Verdict::Fits { .. } | Verdict::Coming) => return fits,
-            no @ (Verdict::Misfit(_) | Verdict::Later) => no,
+            other @ (Verdict::Fits { .. }
+            | Verdict::Coming
+            | Verdict::Misfit(_)
+            | Verdict::Later) => other,
         };
         if let Some(charges) = &mut self.charges {
-            charges.undo(allocation);
+            match verdict {
+                Verdict::Fits { .. } | Verdict::Coming => charges.keep(allocation),
+                Verdict::Misfit(_) | Verdict::Later => charges.undo(allocation),
+            }
         }
         verdict
     }
@@ -421,63 +432,6 @@ impl<'a> Turn<'a> {
             self.floor().promise(&key, Gang::clone(gang));
         }
         self.passed.insert(key);
-    }
-
-    /// Tells those why they wait who do not know yet.
-    fn tell(&mut self) {
-        let most = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
-        let mut told = 0;
-        for (_, key) in &self.books.fresh {
-            let Some(misfit) = self.why(key) else { continue };
-            if told == most {
-                self.plan.look_within(Duration::ZERO);
-                break;
-            }
-            let Some(wrapper) = self.world.shelf::<AppWrapper>().get(key) else { continue };
-            told += 1;
-            self.park(&wrapper, misfit);
-        }
-    }
-
-    /// Tells those again for whom something else is true now, when their pause is over.
-    fn tell_again(&mut self) {
-        let Some((last, _)) = self.books.told.last() else { return };
-        let quiet_until = last.checked_add(QUIET).unwrap_or(*last);
-        let mut left = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
-        for (_, key) in self.books.told.iter().take(LOOKED_AT) {
-            let Some(misfit) = self.why(key) else { continue };
-            let Some(wrapper) = self.world.shelf::<AppWrapper>().get(key) else { continue };
-            let known = condition::newest(&wrapper.status, kind::BACKOFF);
-            let reason = Entry::Backoff(misfit.pause.clone()).reason();
-            let is_known = wrapper.status.message.as_deref() == Some(misfit.message.as_str())
-                && known.is_some_and(|it| it.reason.as_deref() == reason);
-            if is_known {
-                continue;
-            }
-            let pause = backoff::ends(&wrapper.status, &self.settings).unwrap_or(self.now);
-            let when = pause.max(quiet_until);
-            if when > self.now {
-                self.plan.look_at(when, self.now);
-                return;
-            }
-            if left == 0 {
-                self.plan.look_within(QUIET);
-                return;
-            }
-            left -= 1;
-            self.park(&wrapper, misfit);
-        }
-    }
-
-    /// Why one who waits does not pass, if it was found out in this plan.
-    fn why(&self, key: &Key) -> Option<Misfit> {
-        self.closed.get(self.books.lines.class(key)?).cloned()
-    }
-
-    fn park(&mut self, wrapper: &AppWrapper, misfit: Misfit) {
-        let Misfit { pause, message } = misfit;
-        let said = message.clone();
-        self.write(wrapper, &Transition::Park(pause, message), Some(said));
     }
 
     fn write(&mut self, wrapper: &AppWrapper, change: &Transition, said: Option<String>) {

@@ -72,7 +72,7 @@ pub struct Class {
     pub node_labels: BTreeMap<String, String>,
     /// Its priority, where that decides what is available.
     pub priority: Option<i32>,
-    /// Its labels, where they name what it is charged to.
+    /// Those of its labels that name what it is charged to.
     pub labels: BTreeMap<String, String>,
     /// Its pods one by one, where each of them must find a place.
     pub gang: Option<Arc<Gang>>,
@@ -81,19 +81,19 @@ pub struct Class {
 }
 
 impl Class {
-    /// The class of an AppWrapper.
+    /// The class of an AppWrapper, where these are the quota trees.
     #[must_use]
-    pub fn of(wrapper: &AppWrapper, settings: &Settings) -> Self {
+    pub fn of(wrapper: &AppWrapper, settings: &Settings, trees: &BTreeSet<String>) -> Self {
         let demand = wrapper.demand();
         let selector = wrapper.scheduling().filter(|_| settings.honor_node_selector);
-        let labels = settings.quota.then(|| wrapper.metadata.labels.clone());
+        let labels = wrapper.metadata.labels.iter().filter(|(name, _)| trees.contains(*name));
         let weighs = settings.preempts() || settings.quota;
         Self {
             demand: demand.by(settings.inference).clone(),
             reach: demand.reach,
             node_labels: selector.map(|it| it.node_selector.clone()).unwrap_or_default(),
             priority: weighs.then_some(wrapper.spec.priority),
-            labels: labels.unwrap_or_default(),
+            labels: labels.map(|(name, node)| (name.clone(), node.clone())).collect(),
             gang: gang(wrapper, settings),
             namespace: settings.fairness.then(|| wrapper.metadata.namespace.clone()),
         }
@@ -113,6 +113,8 @@ pub(crate) fn gang(wrapper: &AppWrapper, settings: &Settings) -> Option<Arc<Gang
 struct Place {
     /// The priority it has at a time that is the same for all of the line.
     rank: Reverse<Rank>,
+    /// Who was not seen yet comes after all who were: when it was made is known to the second only.
+    is_new: bool,
     first_seen: Timestamp,
     key: Key,
 }
@@ -138,9 +140,23 @@ struct Line {
 pub struct Lines {
     lines: HashMap<Line, BTreeSet<Place>>,
     waiters: HashMap<Key, Waiter>,
+    /// The quota trees there are, where they count.
+    trees: BTreeSet<String>,
 }
 
 impl Lines {
+    /// Lines of which none has anybody in it yet, where these are the quota trees.
+    #[must_use]
+    pub fn of(trees: BTreeSet<String>) -> Self {
+        Self { trees, ..Self::default() }
+    }
+
+    /// The quota trees that were told of.
+    #[must_use]
+    pub fn trees(&self) -> &BTreeSet<String> {
+        &self.trees
+    }
+
     /// Puts an AppWrapper in its place, whatever that was before. Returns whether that is another one.
     pub fn put(&mut self, wrapper: &AppWrapper, settings: &Settings) -> bool {
         let key = wrapper.metadata.key();
@@ -148,8 +164,9 @@ impl Lines {
         let first_seen = wrapper.first_seen();
         let fixed = f64::from(wrapper.spec.priority);
         let rank = gained(fixed, slope, first_seen, Timestamp::UNIX_EPOCH);
-        let place = Place { rank: Reverse(Rank(rank)), first_seen, key: key.clone() };
-        let class = Class::of(wrapper, settings);
+        let (rank, is_new) = (Reverse(Rank(rank)), wrapper.is_new());
+        let place = Place { rank, is_new, first_seen, key: key.clone() };
+        let class = Class::of(wrapper, settings, &self.trees);
         let line = Line { class: Arc::new(class), slope: slope.to_bits() };
         // The class of the others is the same, and is kept once.
         let known = self.lines.get_key_value(&line).map(|(line, _)| line.clone());
@@ -209,9 +226,12 @@ impl Lines {
     }
 }
 
+/// Who is before whom: the larger one.
+type Turn<'a> = (Rank, Reverse<(bool, Timestamp)>, Reverse<&'a Key>);
+
 /// The first of a line that is left, and who comes after it.
 struct Head<'a> {
-    order: (Rank, Reverse<Timestamp>, Reverse<&'a Key>),
+    order: Turn<'a>,
     line: &'a Line,
     rest: btree_set::Iter<'a, Place>,
 }
@@ -307,7 +327,8 @@ impl<'a> Walk<'a> {
         let Some(waiter) = self.lines.waiters.get(&place.key) else { return };
         let slope = f64::from_bits(line.slope);
         let priority = gained(f64::from(waiter.priority), slope, place.first_seen, self.now);
-        let order = (Rank(priority), Reverse(place.first_seen), Reverse(&place.key));
+        let since = Reverse((place.is_new, place.first_seen));
+        let order = (Rank(priority), since, Reverse(&place.key));
         let namespace = line.class.namespace.as_deref().unwrap_or_default();
         self.heads.entry(namespace).or_default().push(Head { order, line, rest });
     }

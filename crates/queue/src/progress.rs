@@ -7,8 +7,8 @@ use std::time::Duration;
 use gantry_pods::view::Pod;
 use gantry_reconcile::world::{Refused, Tag};
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Meta, Note, Part, Plan, Propagation, Resource,
-    View as _, World, Write,
+    Change, Controller, Fence, Held, Key, Kind, Meta, Part, Plan, Propagation, Resource, View as _,
+    World, Write,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -29,6 +29,10 @@ use crate::state::{self, Facts, Items, Next, Transition};
 use crate::status;
 use crate::wrapped::{Truth, Wrapped};
 
+mod notes;
+
+use notes::note;
+
 /// How long items are tried before the status says so; after as long again they are given up.
 const TRIED: Duration = Duration::from_secs(30);
 /// How long it takes at most until they are tried again.
@@ -39,6 +43,9 @@ const PODS: Duration = Duration::from_secs(300);
 /// How long an object may be there before it is taken for one that came late. Somebody who leads no more may
 /// see it before the news that its AppWrapper has passed.
 const LATE: Duration = Duration::from_secs(30);
+/// How long it is left to the decision about the whole queue to tell one who came that it waits, in one write
+/// with what becomes of it. That takes milliseconds, unless there are too few requests for what comes.
+const FRESH: Duration = Duration::from_secs(20);
 /// How often counts are written at most.
 const COUNTS: Duration = Duration::from_secs(1);
 
@@ -82,8 +89,12 @@ impl Controller for Progress {
             return vec![change.key.clone()];
         }
         if change.is::<Subtree>() {
+            if Subtree::only_says(change) {
+                return Vec::new();
+            }
             let wrappers = world.shelf::<AppWrapper>().all();
-            return wrappers.iter().filter(|it| it.waits()).map(|it| it.metadata.key()).collect();
+            let queued = wrappers.iter().filter(|it| it.is_queued());
+            return queued.map(|it| it.metadata.key()).collect();
         }
         let metas = change.both::<Pod>().map(|it| &it.metadata);
         let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
@@ -103,7 +114,7 @@ impl Controller for Progress {
         if wrapper.metadata.is_going() {
             return Plan::default();
         }
-        if self.settings.get().quota && wrapper.waits() {
+        if self.settings.get().quota && wrapper.is_queued() {
             let labels = charge::missing_labels(world, &wrapper);
             if !labels.is_empty() {
                 return label(&wrapper, &labels);
@@ -278,6 +289,7 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         step: status.queue_state.clone(),
         can_run: status.can_run,
         is_going: wrapper.metadata.is_going(),
+        is_fresh: is_fresh(seen, plan),
         leaving,
         items: items(seen),
         has_objects: !seen.objects.is_empty(),
@@ -291,6 +303,24 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         is_reprioritised: !settings.dynamic_priority
             && status.system_priority.total_cmp(&priority).is_ne(),
     }
+}
+
+/// Whether an AppWrapper came so lately that the decision about the whole queue may say in one write that it
+/// was seen and what becomes of it; and when it will be told to wait in any case.
+fn is_fresh(seen: &Seen, plan: &mut Plan) -> bool {
+    match fresh_until(&seen.wrapper).filter(|it| *it > seen.now) {
+        Some(until) => {
+            plan.look_at(until, seen.now);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Until when it is left to the decision about the whole queue to say anything about a new AppWrapper.
+pub(crate) fn fresh_until(wrapper: &AppWrapper) -> Option<Timestamp> {
+    let made = wrapper.metadata.creation_timestamp.filter(|_| wrapper.is_new())?;
+    made.checked_add(FRESH).ok()
 }
 
 /// Whether objects have been there for so long that they came late, if the AppWrapper should have none; and
@@ -459,37 +489,4 @@ fn become_(seen: &Seen, change: &Transition, tally: &Tally, plan: &mut Plan) {
     let priority = order::priority(wrapper, &seen.settings, seen.now);
     let next = change.apply(wrapper, tally, priority, seen.now);
     plan.steps.extend(status::write(wrapper, &next, note(wrapper, change)));
-}
-
-/// What is told about a change.
-fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
-    use state::Leaving as L;
-    let normal = |said: &str| Note::normal(wrapper.about(), change.word(), said.to_owned());
-    let warning = |said: String| Note::warning(wrapper.about(), change.word(), said);
-    Some(match change {
-        Transition::Queue => normal("Waits in the queue"),
-        Transition::Dispatch => normal("All items were created"),
-        Transition::Run => normal("Pods are running"),
-        Transition::HoldCompletion => normal("All items are complete, and pods are still running"),
-        Transition::Complete => normal("All items are complete"),
-        Transition::Fail(why) => warning(why.clone()),
-        Transition::Recall(recall) => warning(recall.message()),
-        Transition::Settle(L::Failed) => normal("All objects of it were removed"),
-        Transition::Settle(L::Overrun) => {
-            normal("It ran for too long, and all objects of it were removed")
-        }
-        Transition::Settle(L::GivenUp) => warning(
-            "It was requeued as often as it may, and all objects of it were removed".to_owned(),
-        ),
-        Transition::Settle(L::Requeued | L::Rescheduled | L::Preempted) => {
-            normal("All objects of it were removed; it waits in the queue again")
-        }
-        Transition::Reprioritise => normal("Has another priority"),
-        Transition::Lead
-        | Transition::Reserve
-        | Transition::Park(..)
-        | Transition::Retry
-        | Transition::Yield(_)
-        | Transition::Count => return None,
-    })
 }

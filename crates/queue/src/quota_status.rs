@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gantry_api::queue::QuotaSubtreeStatus;
 use gantry_reconcile::{
@@ -12,6 +13,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::quota::{Forest, Problem, Standing, Subtree};
+
+/// How long a tree rests after its objects were written. Administrators read them, and nobody decides by
+/// them: with every job that comes and goes they would take as many requests as the jobs themselves.
+const PACE: Duration = Duration::from_secs(1);
 
 /// Writes to each QuotaSubtree what is charged to its children, one tree at a time.
 ///
@@ -68,6 +73,10 @@ impl<V: View> Controller for QuotaStatus<V> {
         let holders = world.shelf::<V>().all();
         let holders = holders.iter().filter_map(|object| (self.holds)(object));
         plan(&subtrees, holders)
+    }
+
+    fn pace(&self) -> Duration {
+        PACE
     }
 }
 

@@ -4,6 +4,7 @@ mod acceptance;
 mod beyond;
 mod charged;
 mod cluster;
+mod crowd;
 mod laws;
 mod rules;
 mod transitions;

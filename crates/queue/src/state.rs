@@ -2,7 +2,8 @@
 //!
 //! The numbers are those of the table of transitions in `docs/specs/queue.md`. [`next`] decides about
 //! one AppWrapper from facts about it alone (T1, T7 to T15, T17, T18); who of many passes (T2 to T6,
-//! T16) is decided in [`decide`](crate::decide).
+//! T16) is decided in [`decide`](crate::decide), for those too that were not seen yet: T1 is then part of
+//! what is written.
 //!
 //! Whatever is taken back is taken back in two steps. First the status says so, and the AppWrapper
 //! still holds its reservation; when its items and their pods are gone, the status says what it became.
@@ -29,6 +30,9 @@ pub struct Facts {
     pub can_run: bool,
     /// Whether it is to go.
     pub is_going: bool,
+    /// Whether it came so lately that who decides about all may still say in one write that it was seen
+    /// and what becomes of it.
+    pub is_fresh: bool,
     /// What becomes of it, where it is being taken back.
     pub leaving: Option<Leaving>,
     /// How far its items are.
@@ -143,6 +147,7 @@ pub fn next(facts: &Facts) -> Next {
         return leave(facts, leaving);
     }
     match &facts.state {
+        None if facts.is_fresh => Next::Rest,
         None => Next::Become(Transition::Queue),
         Some(S::Pending) if facts.can_run => arrive(facts),
         Some(S::Running) if facts.can_run => run(facts),
@@ -228,7 +233,7 @@ pub fn leaving(wrapper: &AppWrapper) -> Option<Leaving> {
 }
 
 impl Transition {
-    /// The status after it.
+    /// The status after it. Who was not seen yet is seen with it: T1 is part of the same write.
     #[must_use]
     pub fn apply(
         &self,
@@ -241,18 +246,16 @@ impl Transition {
         let mut status = wrapper.status.clone();
         status.filter_ignore = true;
         status.sender = Some(format!("before {}", self.word()));
+        if status.state.is_none() {
+            enter(&mut status, priority, now);
+        }
         let mut put = |entry: Entry, step: QueueState| {
             entry.put(&mut status.conditions, now);
             status.queue_state = Some(step);
         };
         match self {
-            Self::Queue => {
-                put(Entry::Init, QueueState::Init);
-                put(Entry::Queueing, QueueState::Queueing);
-                status.state = Some(AppWrapperState::Pending);
-                status.first_seen = Some(MicroTime(now));
-                status.system_priority = priority;
-            }
+            // All there is to it was done above.
+            Self::Queue => {}
             Self::Lead => {
                 put(Entry::HeadOfLine, QueueState::HeadOfLine);
                 status.system_priority = priority;
@@ -345,6 +348,16 @@ impl Transition {
             Self::Reprioritise => "Reprioritised",
         }
     }
+}
+
+/// T1: it was seen, and waits.
+fn enter(status: &mut AppWrapperStatus, priority: f64, now: Timestamp) {
+    Entry::Init.put(&mut status.conditions, now);
+    Entry::Queueing.put(&mut status.conditions, now);
+    status.queue_state = Some(QueueState::Queueing);
+    status.state = Some(AppWrapperState::Pending);
+    status.first_seen = Some(MicroTime(now));
+    status.system_priority = priority;
 }
 
 /// Everything of it is gone.

@@ -1,5 +1,7 @@
 //! What it takes to be a controller.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use crate::object::Key;
@@ -23,4 +25,12 @@ pub trait Controller: Send + Sync {
 
     /// What to do about the object with this key, which may be gone.
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan;
+
+    /// How long a key rests at least after each of its plans; usually not at all.
+    ///
+    /// It is for what is written for people to read: whoever wakes a key that rests is heard when its
+    /// rest is over, so what changes all the time is told now and then, and how it ended always.
+    fn pace(&self) -> Duration {
+        Duration::ZERO
+    }
 }

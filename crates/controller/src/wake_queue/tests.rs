@@ -112,6 +112,61 @@ async fn workers_wake_for_news_and_for_time() {
     assert!(queue.is_empty());
 }
 
+#[test]
+fn a_key_that_rests_is_heard_when_its_rest_is_over() {
+    type Row = (&'static str, &'static [Call], Option<u64>, &'static [(u64, &'static str)]);
+    let table: [Row; 6] = [
+        // why                        meanwhile             asks for  who is taken when
+        ("nobody asks for it", &[], None, &[(9, "")]),
+        ("one who is woken waits", &[("a", None)], None, &[(4, ""), (5, "a")]),
+        ("many times are once", &[("a", None), ("a", None)], None, &[(5, "a"), (9, "")]),
+        ("a time within the rest waits", &[("a", Some(2))], None, &[(2, ""), (5, "a")]),
+        ("a time after it is kept", &[], Some(7), &[(5, ""), (7, "a")]),
+        ("a wake-up comes before it", &[("a", None)], Some(7), &[(5, "a")]),
+    ];
+    for (why, meanwhile, next, taken) in table {
+        let mut slots = Slots::default();
+        slots.wake(key("a"));
+        assert_eq!(slots.take(at(0)), Some(key("a")), "the first one does not wait");
+        slots.rest(&key("a"), next.map(at), at(5));
+        call(&mut slots, meanwhile);
+        for (now, expected) in taken {
+            assert_eq!(take_all(&mut slots, at(*now)), *expected, "{why}, at {now}");
+        }
+    }
+    let mut slots = Slots::default();
+    slots.wake(key("a"));
+    slots.take(at(0));
+    slots.rest(&key("a"), None, at(5));
+    assert_eq!((slots.take(at(5)), slots.is_empty()), (None, true), "nothing is left behind");
+}
+
+/// What changes all the time is told once a second, and how it ends always.
+#[tokio::test]
+async fn a_paced_key_is_planned_now_and_then_and_after_the_last_change() {
+    let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    let queue = Arc::new(Queue::paced(hand.clock(), Duration::from_secs(1)));
+    let (changes, planned) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let mut workers = tokio::task::JoinSet::new();
+    let (from, seen, by) = (Arc::clone(&queue), Arc::clone(&changes), Arc::clone(&planned));
+    workers.spawn(async move {
+        loop {
+            let key = from.next().await;
+            by.lock().unwrap().push(*seen.lock().unwrap());
+            from.done(&key, None);
+        }
+    });
+    for change in 1..=50 {
+        *changes.lock().unwrap() = change;
+        queue.wake(key("a"));
+        hand.advance(Duration::from_millis(100)).await;
+    }
+    hand.advance(Duration::from_secs(5)).await;
+    let planned = planned.lock().unwrap();
+    assert_eq!((planned.len(), planned.first(), planned.last()), (6, Some(&1), Some(&50)));
+    assert!(queue.is_empty());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Wake(u8),

@@ -6,8 +6,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use gantry_reconcile::View as _;
+use gantry_reconcile::{View as _, Write};
 
+use super::tell::TOLD;
 use super::*;
 use crate::dispatch::LABEL;
 
@@ -76,9 +77,7 @@ fn pending() -> Value {
 fn decided(plan: &Plan) -> (Vec<String>, Vec<String>) {
     let (mut passed, mut told) = (Vec::new(), Vec::new());
     for step in &plan.steps {
-        let gantry_reconcile::Write::Merge { key, body, .. } = &step.write else {
-            panic!("{step:?}")
-        };
+        let Write::Merge { key, body, .. } = &step.write else { panic!("{step:?}") };
         let list = if body["status"]["canrun"] == true { &mut passed } else { &mut told };
         list.push(key.name().to_owned());
     }
@@ -298,4 +297,108 @@ fn one_who_does_not_fit_in_pieces_is_told_so() {
     );
     let said = "fits in total, but no placement: 1 pod of 3, largest free node has 2";
     assert_eq!(plan.held[0].message, said);
+}
+
+/// One that passed so many seconds before noon, and has no items yet.
+fn under_way(name: &str, revision: u64, ago: i64) -> Value {
+    let since = at(NOON - ago).to_string();
+    let head = json!({"type": "HeadOfLine", "status": "True", "lastTransitionMicroTime": since});
+    let status = json!({"state": "Pending", "queuejobstate": "HeadOfLine", "canrun": true,
+                        "conditions": [head]});
+    wrapper(name, revision, 0, 1, status)
+}
+
+const NOON: i64 = 1_800_000_000;
+
+#[test]
+fn q_6_nobody_passes_while_too_many_are_under_way() {
+    let table = [
+        ("many, and for too long", 16, 2, false),
+        ("fewer", 15, 2, true),
+        ("many, and only just", 16, 0, true),
+        ("many, that will never be made", 16, 11, true),
+    ];
+    for (why, count, ago, passes) in table {
+        let (world, dispatch) = (world(), Dispatch::default());
+        show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 100));
+        for number in 0..count {
+            let object = under_way(&format!("w{number}"), 10 + number, ago);
+            show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
+        }
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("next", 50, 9, 1, pending()));
+        let plan = dispatch.plan(&world, &Dispatch::queue(), at(NOON));
+        assert_eq!(decided(&plan).0.len(), usize::from(passes), "{why}");
+        if !passes {
+            assert_eq!(plan.look_again, Some(Duration::from_millis(8001)), "{why}: not for ever");
+            let running =
+                json!({"state": "Running", "queuejobstate": "Dispatched", "canrun": true});
+            let made = wrapper("w3", 60, 0, 1, running);
+            assert!(
+                show(&world, &dispatch, &AppWrapper::RESOURCE, &made),
+                "one is made, and wakes"
+            );
+            let plan = dispatch.plan(&world, &Dispatch::queue(), at(NOON));
+            assert_eq!(decided(&plan).0, ["next"], "{why}: and lets the next one pass");
+        }
+    }
+}
+
+#[test]
+fn labels_that_name_no_tree_make_no_difference() {
+    let live = Live::new(Settings { quota: true, ..Settings::default() });
+    let dispatch = Dispatch::new(live);
+    let world = World::new(dispatch.kinds());
+    let subtree = |tree: &str, revision: u64, status: Value| {
+        json!({"metadata": {"name": tree, "namespace": "n", "uid": tree, "labels": {"tree": tree},
+                            "resourceVersion": revision.to_string()},
+               "spec": {"children": [{"name": "leaf", "quotas": {"requests": {"cpu": 1}}}]},
+               "status": status})
+    };
+    let wakes = |object: Value| show(&world, &dispatch, &Subtree::RESOURCE, &object);
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 100));
+    assert!(wakes(subtree("t", 2, Value::Null)), "a tree");
+    assert!(
+        !wakes(subtree("t", 3, json!({"totalAllocation": {"cpu": "1"}}))),
+        "what is said of it"
+    );
+    for number in 0..20_u64 {
+        let name = format!("w{number:02}");
+        let mut object = wrapper(&name, 10 + number, 0, 3, pending());
+        object["metadata"]["labels"] = json!({"t": "leaf", "app": name});
+        show(&world, &dispatch, &AppWrapper::RESOURCE, &object);
+    }
+    let asked = || dispatch.plan(&world, &Dispatch::queue(), at(NOON)).held.len();
+    assert_eq!(asked(), 1, "all are alike");
+    assert!(wakes(subtree("app", 50, Value::Null)), "another tree");
+    assert_eq!(asked(), 20, "and now they are not");
+    let settings = Settings { quota: true, ..Settings::default() };
+    assert_eq!(*open(&world.kept::<Mutex<Books>>()), Books::of(&world, &settings));
+}
+
+#[test]
+fn who_was_not_seen_yet_is_decided_about_in_the_same_write() {
+    let (world, dispatch) = (world(), Dispatch::default());
+    show(&world, &dispatch, &Node::RESOURCE, &node("a", 1, 2));
+    for (revision, name) in (10..).zip(["a", "b", "c"]) {
+        let mut object = wrapper(name, revision, 0, 1, json!({}));
+        object["metadata"]["creationTimestamp"] = json!(at(NOON));
+        assert!(show(&world, &dispatch, &AppWrapper::RESOURCE, &object), "who comes wakes");
+    }
+    let seen = json!({"state": "Pending", "queuejobstate": "Queueing",
+                      "controllerfirsttimestamp": at(NOON + 1).to_string()});
+    show(&world, &dispatch, &AppWrapper::RESOURCE, &wrapper("z", 20, 0, 1, seen));
+    let plan = dispatch.plan(&world, &Dispatch::queue(), at(NOON + 2));
+    let (passed, told) = decided(&plan);
+    assert_eq!(passed, ["z", "a"], "Q-2: who was seen goes first");
+    assert_eq!(told, ["b", "c"]);
+    for step in &plan.steps[1..] {
+        let Write::Merge { body, .. } = &step.write else { panic!("{step:?}") };
+        let status = &body["status"];
+        assert_eq!(
+            (&status["state"], &status["conditions"][0]["type"]),
+            (&json!("Pending"), &json!("Init"))
+        );
+    }
+    let late = dispatch.plan(&world, &Dispatch::queue(), at(NOON + 20));
+    assert_eq!(decided(&late).1, [""; 0], "who waits for long is told that it does first");
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{Reason, Wait, mentions};
 use crate::app_wrapper::AppWrapper;
+use crate::books;
 use crate::charge;
 use crate::condition::{self, Entry as Said, Pause, kind};
 use crate::decide::Dispatch;
@@ -26,6 +27,7 @@ pub(super) struct Answer {
     /// Who does not fit, and why: the first of each class.
     held: BTreeMap<Key, Held>,
     classes: HashMap<Class, Key>,
+    trees: BTreeSet<String>,
     /// Who holds the line, and until when.
     line: Option<(Key, Timestamp)>,
 }
@@ -40,6 +42,7 @@ impl Answer {
             yields: Vec::new(),
             held: BTreeMap::new(),
             classes: HashMap::new(),
+            trees: books::trees(world, settings),
             line: None,
         };
         for step in &plan.steps {
@@ -57,7 +60,8 @@ impl Answer {
                 answer.line = Some((key.clone(), until));
             }
             if let Some(wrapper) = shelf.get(&key) {
-                answer.classes.entry(Class::of(&wrapper, settings)).or_insert_with(|| key.clone());
+                let class = Class::of(&wrapper, settings, &answer.trees);
+                answer.classes.entry(class).or_insert_with(|| key.clone());
             }
             answer.held.insert(key, held);
         }
@@ -102,7 +106,8 @@ impl Answer {
             return Wait { reason: Reason::Turn, message, until: Some(self.now) };
         }
         let first = self.held.get(key).map(|_| key);
-        let first = first.or_else(|| self.classes.get(&Class::of(wrapper, settings)));
+        let class = || Class::of(wrapper, settings, &self.trees);
+        let first = first.or_else(|| self.classes.get(&class()));
         if let Some(held) = first.and_then(|it| self.held.get(it)) {
             let until = self.line.as_ref().filter(|(holder, _)| holder == key).map(|it| it.1);
             let (reason, message) = (reason_of(&held.reason), held.message.clone());

@@ -43,7 +43,7 @@ pub(super) fn add(
         if settings.devices && wrapper.claims_devices() {
             return;
         }
-        let class = Class::of(&wrapper, settings);
+        let class = Class::of(&wrapper, settings, books.lines.trees());
         ahead.add(&class.demand);
         let lacks = row.waits_for.as_ref().is_some_and(|it| matches!(it.reason, Reason::Resources));
         if lacks && row.expected.is_none() {

@@ -85,7 +85,8 @@ fn everybody_is_listed_once_in_the_order_of_the_decision() {
         &[],
     );
     let rows = rows(&world, &Settings::default(), Sight::Whole, now());
-    let lacks = "Resources: cpu: needs 5, 3 available, 2 missing";
+    // The new one goes first, and takes one of three.
+    let lacks = "Resources: cpu: needs 5, 2 available, 3 missing";
     assert_eq!(
         lines(&rows),
         [
@@ -218,6 +219,24 @@ fn quota_that_is_missing_is_told_apart_from_room() {
         assert_eq!(wait.reason.word(), reason, "{why}: {wait:?}");
         assert!(wait.message.contains(message), "{why}: {wait:?}");
     }
+}
+
+#[test]
+fn those_that_are_alike_but_for_other_labels_wait_for_the_same() {
+    let settings = Settings { quota: true, preemption: true, ..Settings::default() };
+    let mut all = vec![wrapper("runs", 1, "1500m", running("2026-01-01T00:05:00.000000Z"))];
+    all.extend(["v", "w"].map(|name| wrapper(name, 1, "1", pending())));
+    let all: Vec<Value> = all
+        .into_iter()
+        .map(|it| {
+            let mut labelled = labelled(it, "default");
+            labelled["metadata"]["labels"]["app"] = labelled["metadata"]["name"].clone();
+            labelled
+        })
+        .collect();
+    let rows = rows(&world(&all, &trees()), &settings, Sight::Whole, now());
+    let words = rows[..2].iter().map(|it| it.waits_for.as_ref().unwrap().reason.word());
+    assert_eq!(words.collect::<Vec<_>>(), ["Quota", "Quota"]);
 }
 
 #[test]

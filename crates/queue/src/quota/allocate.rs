@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::consumer::ConsumerId;
 use super::journal::Journal;
 use super::refusal::Refusal;
-use super::tree::{Holder, ROOT, Seat, Tree, add};
+use super::tree::{Holder, ROOT, Seat, Tree, add, subtract};
 
 /// Who on a node may be pushed up to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,9 @@ impl Tree {
             return false;
         }
         let parent = at.parent;
+        if is_root {
+            self.spare(node, &holder.request, &mut moving, &mut gone);
+        }
         for seat in moving {
             let Some(other) = self.displace(seat, journal) else { continue };
             self.discharge(node, &other, journal);
@@ -136,6 +139,20 @@ impl Tree {
             }
         }
         true
+    }
+
+    /// Leaves those in the tree without whom a request fits on a node as well, in order of arrival: where a
+    /// large one must go in the end, small ones before it go in vain. `gone` is what all of them hold.
+    fn spare(&self, node: usize, request: &[i64], leaving: &mut Vec<Seat>, gone: &mut [i128]) {
+        leaving.retain(|seat| {
+            let Some(other) = self.nodes[seat.node].placed.get(&seat.arrival) else { return false };
+            subtract(gone, &other.request);
+            let is_needed = !self.nodes[node].fits_without(request, gone);
+            if is_needed {
+                add(gone, &other.request);
+            }
+            is_needed
+        });
     }
 
     /// Preempts those of lower priority on the way from `last` down to the consumer's leaf until its
@@ -179,6 +196,7 @@ impl Tree {
         if !has_room {
             return false;
         }
+        self.spare(last, &holder.request, &mut going, &mut gone);
         for seat in going {
             let Some(other) = self.displace(seat, journal) else { continue };
             let mut node = Some(seat.node);

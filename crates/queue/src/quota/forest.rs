@@ -124,19 +124,10 @@ impl Forest {
     /// If a tree has no room, or does not have the leaf the consumer names; then nothing has changed.
     pub fn try_allocate(&mut self, consumer: &Consumer) -> Result<Allocation, Refusal> {
         let id = &consumer.id;
-        let mut allocation = Allocation {
-            id: id.clone(),
-            victims: Vec::new(),
-            placed: BTreeMap::new(),
-            before: self.version,
-            after: self.version,
-            journals: Vec::new(),
-            removed: Vec::new(),
-        };
+        let mut allocation = self.begin(id);
         if !self.holds(id) {
             let holders: Result<Vec<_>, _> =
                 self.trees.iter().map(|tree| tree.admit(consumer)).collect();
-            allocation.journals = self.trees.iter().map(|_| Journal::default()).collect();
             self.allocate(&holders?, &mut allocation)?;
             let member = |id: &ConsumerId| self.members.remove_entry(id);
             allocation.removed = allocation.victims.iter().filter_map(member).collect();
@@ -146,6 +137,19 @@ impl Forest {
         }
         allocation.placed = self.placed(id);
         Ok(allocation)
+    }
+
+    /// An allocation of which nothing is done yet.
+    fn begin(&self, id: &ConsumerId) -> Allocation {
+        Allocation {
+            id: id.clone(),
+            victims: Vec::new(),
+            placed: BTreeMap::new(),
+            before: self.version,
+            after: self.version,
+            journals: self.trees.iter().map(|_| Journal::default()).collect(),
+            removed: Vec::new(),
+        }
     }
 
     /// Asks each tree in turn until all have agreed or none finds another victim.
@@ -239,16 +243,28 @@ impl Forest {
         self.put(consumer, Tree::resume);
     }
 
-    fn put(&mut self, consumer: &Consumer, place: fn(&mut Tree, &Arc<Holder>, &mut Journal)) {
+    /// The same, to be [undone](Forest::undo) by whoever keeps the forest.
+    pub(super) fn take_up(&mut self, consumer: &Consumer) -> Allocation {
+        self.put(consumer, Tree::resume)
+    }
+
+    fn put(
+        &mut self,
+        consumer: &Consumer,
+        place: fn(&mut Tree, &Arc<Holder>, &mut Journal),
+    ) -> Allocation {
+        let mut allocation = self.begin(&consumer.id);
         if self.holds(&consumer.id) {
-            return;
+            return allocation;
         }
-        for tree in &mut self.trees {
+        for (tree, journal) in self.trees.iter_mut().zip(&mut allocation.journals) {
             let holder = tree.take_in(consumer);
-            place(tree, &holder, &mut Journal::default());
+            place(tree, &holder, journal);
         }
         self.enter(consumer);
         self.version += 1;
+        allocation.after = self.version;
+        allocation
     }
 
     /// Makes the trees what these QuotaSubtrees say, and says what in them does not count.

@@ -29,14 +29,19 @@ impl Forest {
         holders: impl IntoIterator<Item = Standing>,
     ) -> (Self, Vec<Problem>) {
         let (mut forest, problems) = Self::new(subtrees);
-        let mut holders: Vec<Standing> = holders.into_iter().collect();
-        holders.sort_by(|a, b| {
-            let priority = b.consumer.priority.cmp(&a.consumer.priority);
-            priority.then_with(|| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)))
-        });
-        for holder in &holders {
+        for holder in &in_order(holders) {
             forest.resume(&holder.consumer);
         }
         (forest, problems)
     }
+}
+
+/// Consumers in the order in which they are put back.
+pub(super) fn in_order(holders: impl IntoIterator<Item = Standing>) -> Vec<Standing> {
+    let mut holders: Vec<Standing> = holders.into_iter().collect();
+    holders.sort_by(|a, b| {
+        let priority = b.consumer.priority.cmp(&a.consumer.priority);
+        priority.then_with(|| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)))
+    });
+    holders
 }

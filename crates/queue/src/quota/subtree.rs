@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gantry_reconcile::{Meta, Resource, View};
+use gantry_reconcile::{Change, Meta, Resource, View};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -39,6 +39,19 @@ impl Subtree {
     #[must_use]
     pub fn tree(&self) -> Option<&str> {
         self.metadata.labels.get(TREE).map(String::as_str)
+    }
+
+    /// Whether trees made of it are those made of another one: what is said about it does not matter.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let key = self.metadata.key() == other.metadata.key();
+        key && self.tree() == other.tree() && self.spec == other.spec
+    }
+
+    /// Whether a change is about what is said of a QuotaSubtree, and nothing else.
+    pub(crate) fn only_says(change: &Change) -> bool {
+        let both = change.before::<Self>().zip(change.after::<Self>());
+        both.is_some_and(|(before, after)| before.is_like(after))
     }
 
     /// The node its children hang below, unless they are roots.

@@ -289,7 +289,7 @@ pub(super) fn add(sums: &mut [i128], request: &[i64]) {
     }
 }
 
-fn subtract(sums: &mut [i128], request: &[i64]) {
+pub(super) fn subtract(sums: &mut [i128], request: &[i64]) {
     for (sum, amount) in sums.iter_mut().zip(request) {
         *sum -= i128::from(*amount);
     }

@@ -138,6 +138,11 @@ fn read(object: &(Resource, Value)) -> Arc<Subtree> {
 }
 
 #[test]
+fn a_tree_is_told_about_once_a_second() {
+    assert_eq!(controller().pace(), Duration::from_secs(1));
+}
+
+#[test]
 fn problems_are_held() {
     let objects = [
         read(&subtree("top", None, &[("root", "9")])),

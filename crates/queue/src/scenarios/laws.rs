@@ -362,12 +362,21 @@ fn a_node_that_comes_is_room_and_one_that_goes_is_none() {
     assert_eq!(play.state("two"), "Running Running");
 }
 
-/// P3: what is written on the straight path.
+/// P3: what is written on the straight path, and where there is no room at first.
 #[test]
-fn a_straight_path_takes_four_writes() {
+fn p_3_a_straight_path_takes_three_writes_and_a_wait_one_more() {
+    let patch = "patch appwrappers.workload.codeflare.dev";
+    let create = "create jobs.batch";
+    assert_eq!(written(false), [patch, create, patch, patch]);
+    assert_eq!(written(true), [patch, patch, create, patch, patch]);
+}
+
+/// What is written about an AppWrapper that has to wait for a node, or not.
+fn written(waits: bool) -> Vec<String> {
     let cast = Cast::new(Settings::default());
     let controllers = cast.all();
-    let scenario = scenario(&controllers, vec![node("a", "1", 0)]);
+    let first = (!waits).then(|| node("a", "1", 0));
+    let scenario = scenario(&controllers, first.into_iter().collect());
     let mut play = Play::new(&scenario);
     let mut item = item(template(&JOBS, "j", 0, "0", json!({"job": "y"})));
     item["completionstatus"] = json!("Complete");
@@ -379,14 +388,17 @@ fn a_straight_path_takes_four_writes() {
         None
     });
     play.create(wrap("one", json!({}), vec![item]));
+    if waits {
+        play.pass(9);
+        let (resource, object) = node("a", "1", 0);
+        play.stage.server().create(&resource, object);
+    }
     play.pass(60);
     assert_eq!(play.state("one"), "Completed Completed");
+    // What users do, and a status of the job that whoever runs it writes, are not ours.
+    let others = ["create appwrappers.workload.codeflare.dev", "create nodes", "patch jobs.batch"];
     let writes = writes.borrow();
-    // The first is the user's, and a status of the job that of whoever runs it.
-    let ours: Vec<&str> =
-        writes[1..].iter().map(String::as_str).filter(|it| *it != "patch jobs.batch").collect();
-    let patch = "patch appwrappers.workload.codeflare.dev";
-    assert_eq!(ours, [patch, patch, "create jobs.batch", patch, patch]);
+    writes.iter().filter(|it| !others.contains(&it.as_str())).cloned().collect()
 }
 
 /// T17 and 4.16: a process that starts anew goes on where the other was.

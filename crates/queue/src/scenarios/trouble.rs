@@ -40,7 +40,7 @@ fn c_1_what_is_refused_fails_at_once_and_with_the_servers_words() {
     assert_eq!(play.status("one")["message"], "test/one creation failure: not you");
     assert_eq!(play.status("one")["conditions"][3]["reason"], "ItemCreationFailure.");
     let told: Vec<String> = play.stage.told().iter().map(|it| it.reason.to_string()).collect();
-    assert_eq!(told, ["Queueing", "Dispatching", "ItemCreationFailure", "Failed"]);
+    assert_eq!(told, ["Dispatching", "ItemCreationFailure", "Failed"]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ fn nothing() -> Facts {
         step: None,
         can_run: false,
         is_going: false,
+        is_fresh: false,
         leaving: None,
         items: Items::Missing,
         has_objects: false,
@@ -77,6 +78,11 @@ fn each_state_goes_on_as_the_table_says() {
     };
     let table = [
         ("T1 first contact", nothing(), become_(T::Queue)),
+        (
+            "T1 is left to who decides for a while",
+            Facts { is_fresh: true, ..nothing() },
+            Next::Rest,
+        ),
         ("T2 to T6 are decided for all at once", waiting(), Next::Rest),
         ("T7 items are made", passed(), Next::Create),
         ("T7 all are there", Facts { items: Items::Present, ..passed() }, become_(T::Dispatch)),
@@ -238,6 +244,14 @@ fn transitions_write_what_the_table_says() {
     );
     let table = [
         ("T1", T::Queue, &fresh, "Pending Queueing - Init,Queueing"),
+        ("T1 and T4", T::Lead, &fresh, "Pending HeadOfLine - Init,Queueing,HeadOfLine"),
+        ("T1 and T3", T::Reserve, &fresh, "Pending HeadOfLine R Init,Queueing,HeadOfLine"),
+        (
+            "T1 and T5",
+            T::Park(Pause::Resources, "m".to_owned()),
+            &fresh,
+            "Pending Backoff - Init,Queueing,HeadOfLine,Backoff",
+        ),
         ("T4", T::Lead, &waits, "Pending HeadOfLine - HeadOfLine"),
         ("T3", T::Reserve, &waits, "Pending HeadOfLine R HeadOfLine"),
         (

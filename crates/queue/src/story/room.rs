@@ -56,7 +56,7 @@ pub struct Share {
 pub(super) fn of(world: &World, wrapper: &AppWrapper, settings: &Settings) -> Room {
     let books = Books::of(world, settings);
     let Books { capacity, holdings, .. } = &books;
-    let class = Class::of(wrapper, settings);
+    let class = Class::of(wrapper, settings, books.lines.trees());
     let target = settings.preempts().then_some(wrapper.spec.priority);
     let free = capacity.free(&class.reach, &class.node_labels);
     let against = holdings.against(target, &class.reach, capacity);

@@ -77,6 +77,19 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Consumers that hold quota since then, each once.
+fn any_holders() -> impl Strategy<Value = Vec<Standing>> {
+    let holder = (any_consumer(), 0..4_i64);
+    proptest::collection::vec(holder, 0..9).prop_map(|holders| {
+        let mut known = std::collections::BTreeSet::new();
+        let since = |second| jiff::Timestamp::from_second(second).unwrap();
+        let standing = holders
+            .into_iter()
+            .map(|(consumer, second)| Standing { since: since(second), consumer });
+        standing.filter(|it| known.insert(it.consumer.id.clone())).collect()
+    })
+}
+
 fn any_events() -> impl Strategy<Value = Vec<Event>> {
     proptest::collection::vec(any_event(), 1..40)
 }
@@ -209,6 +222,29 @@ fn over(forest: &Forest) -> Vec<(String, String)> {
         }
     }
     over
+}
+
+proptest! {
+    /// A forest that is kept is the one that would be made anew, whatever it was before, and whatever was
+    /// tried on it in between.
+    #[test]
+    fn a_roll_is_the_forest_made_anew(
+        trees in proptest::collection::vec(any_trees(), 1..3),
+        times in proptest::collection::vec((any::<prop::sample::Index>(), any_holders(), any_consumer()), 1..8),
+    ) {
+        let mut roll = Roll::default();
+        for (which, holders, asks) in times {
+            let subtrees = written(&trees[which.index(trees.len())]);
+            let subtrees: Vec<_> = subtrees.into_iter().map(std::sync::Arc::new).collect();
+            let (anew, _) = Forest::standing(subtrees.iter().cloned(), holders.clone());
+            roll.call(subtrees, holders);
+            prop_assert_eq!(roll.forest(), &anew);
+            let forest = roll.forest_mut();
+            if let Ok(allocation) = forest.try_allocate(&asks) {
+                forest.undo(allocation).unwrap();
+            }
+        }
+    }
 }
 
 proptest! {

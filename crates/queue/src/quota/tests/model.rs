@@ -111,6 +111,9 @@ impl Plain {
             tree.remove(&other.id);
             if node == 0 {
                 out.push(other.id.clone());
+                if tree.fits(node, who) {
+                    return Some(self.without(&out, node, who));
+                }
             } else {
                 let parent = tree.nodes[node].parent;
                 tree.put(&other, parent);
@@ -120,6 +123,25 @@ impl Plain {
             }
         }
         None
+    }
+
+    /// The tree without those of these without whom the request does not fit on a node, and who they are.
+    fn without(&self, all: &[ConsumerId], node: usize, who: &Consumer) -> (Self, Vec<ConsumerId>) {
+        let take_out = |ids: &[ConsumerId]| {
+            let mut tree = self.clone();
+            for id in ids {
+                tree.remove(id);
+            }
+            tree
+        };
+        let mut out = all.to_vec();
+        for id in all {
+            let others: Vec<ConsumerId> = out.iter().filter(|it| *it != id).cloned().collect();
+            if take_out(&others).fits(node, who) {
+                out = others;
+            }
+        }
+        (take_out(&out), out)
     }
 
     /// One walk from leaf to root; the last node that was tried is the error.
@@ -167,6 +189,7 @@ impl Plain {
                     tree.remove(&other.id);
                     out.push(other.id.clone());
                     if tree.fits(last, who) {
+                        let (tree, mut out) = self.without(&out, last, who);
                         return match tree.allocate(who) {
                             Ok((tree, more)) => {
                                 out.extend(more);

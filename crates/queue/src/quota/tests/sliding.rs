@@ -69,12 +69,19 @@ fn qu_5_who_gives_way() {
     // Name, leaf, cpus and priority.
     type There<'a> = &'a [(&'a str, &'a str, i32, i32)];
     type Row<'a> = (&'a str, &'a str, There<'a>, (&'a str, i32, i32), &'a str);
-    let table: [Row<'_>; 15] = [
+    let table: [Row<'_>; 16] = [
         // why              tree  there: name, leaf, cpu, priority          asks       outcome
         ("room on the leaf", two, &[], ("own", 2, 0), "own"),
         ("borrowing", two, &[("x", "own", 2, 0)], ("own", 2, 0), "root"),
         ("reclaim from a borrower", two, &[("x", "own", 4, 0)], ("idle", 1, 0), "idle, without x"),
         ("of any priority", two, &[("x", "own", 4, 9)], ("idle", 1, 0), "idle, without x"),
+        (
+            "nobody goes in vain",
+            two,
+            &[("x", "default", 1, 0), ("y", "default", 3, 0)],
+            ("idle", 2, 0),
+            "idle, without y",
+        ),
         (
             "who is within its quota stays",
             two,

@@ -1,0 +1,38 @@
+//! What is told about the changes of an AppWrapper.
+
+use gantry_reconcile::Note;
+
+use crate::app_wrapper::AppWrapper;
+use crate::state::{Leaving as L, Transition};
+
+/// What is told about a change.
+pub(super) fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
+    let normal = |said: &str| Note::normal(wrapper.about(), change.word(), said.to_owned());
+    let warning = |said: String| Note::warning(wrapper.about(), change.word(), said);
+    Some(match change {
+        Transition::Queue => normal("Waits in the queue"),
+        Transition::Dispatch => normal("All items were created"),
+        Transition::Run => normal("Pods are running"),
+        Transition::HoldCompletion => normal("All items are complete, and pods are still running"),
+        Transition::Complete => normal("All items are complete"),
+        Transition::Fail(why) => warning(why.clone()),
+        Transition::Recall(recall) => warning(recall.message()),
+        Transition::Settle(L::Failed) => normal("All objects of it were removed"),
+        Transition::Settle(L::Overrun) => {
+            normal("It ran for too long, and all objects of it were removed")
+        }
+        Transition::Settle(L::GivenUp) => warning(
+            "It was requeued as often as it may, and all objects of it were removed".to_owned(),
+        ),
+        Transition::Settle(L::Requeued | L::Rescheduled | L::Preempted) => {
+            normal("All objects of it were removed; it waits in the queue again")
+        }
+        Transition::Reprioritise => normal("Has another priority"),
+        Transition::Lead
+        | Transition::Reserve
+        | Transition::Park(..)
+        | Transition::Retry
+        | Transition::Yield(_)
+        | Transition::Count => return None,
+    })
+}
