@@ -58,6 +58,10 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
+    /// Leave AppWrappers to a `gantry operator` of your own, with settings of its own.
+    #[arg(long, conflicts_with = "quota", help_heading = "Cluster")]
+    no_queue: bool,
+
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -104,6 +108,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile,
         no_scheduler,
         quota,
+        no_queue,
         demo,
         reset,
         merge_kubeconfig,
@@ -139,7 +144,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile: profile.into(),
         certificates: authority,
         scheduler: !no_scheduler,
-        quota,
+        queue: (!no_queue).then_some(up::Queue { quota }),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();

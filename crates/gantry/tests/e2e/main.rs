@@ -12,6 +12,7 @@ mod like_kubernetes;
 #[path = "../clients/mask.rs"]
 mod mask;
 mod operator;
+mod scaling;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]
