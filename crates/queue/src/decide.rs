@@ -33,6 +33,7 @@ use crate::status;
 
 use room::Room;
 
+mod owners;
 mod room;
 
 /// How many pass in one plan at most: what is planned first waits for what is planned last.
@@ -206,6 +207,7 @@ impl<'a> Turn<'a> {
         if self.is_line_held() {
             return;
         }
+        self.serve_owners();
         let books: &'a Books = self.books;
         let mut walk = books.lines.walk_fairly(self.now, self.shares());
         while let Some(stop) = walk.stop() {
