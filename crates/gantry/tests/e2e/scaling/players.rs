@@ -134,7 +134,7 @@ async fn settle(site: &Site, set: &Value, machines: &[Value]) {
     });
     if status.as_object().unwrap().iter().any(|(key, value)| set["status"].get(key) != Some(value))
     {
-        let place = format!("{API}/namespaces/{NAMESPACE}/machinesets/{}/status", self::name(set));
+        let place = format!("{API}/namespaces/{NAMESPACE}/machinesets/{}/status", name(set));
         merge(site, place, &json!({ "status": status })).await;
     }
 }
