@@ -121,6 +121,7 @@ impl Controller for Dispatch {
             claimed: Claimed::default(),
             closed: HashMap::new(),
             passed: BTreeSet::new(),
+            reclaims: false,
             plan: Plan::default(),
         };
         if settings.evicts() {
@@ -152,6 +153,8 @@ struct Turn<'a> {
     /// Classes that do not fit any more, and why.
     closed: HashMap<Arc<Class>, Misfit>,
     passed: BTreeSet<Key>,
+    /// Whether somebody is told in this plan to give its quota up.
+    reclaims: bool,
     plan: Plan,
 }
 
@@ -336,6 +339,11 @@ impl<'a> Turn<'a> {
                 self.plan.look_within(Duration::ZERO);
                 Verdict::Later
             }
+            // What is given up beyond what it is for is nobody's before that is stored.
+            Verdict::Fits { victims, .. } if self.reclaims && victims.is_empty() => {
+                self.plan.look_within(Duration::ZERO);
+                Verdict::Later
+            }
             fits @ (Verdict::Fits { .. } | Verdict::Coming) => return fits,
             no @ (Verdict::Misfit(_) | Verdict::Later) => no,
         };
@@ -391,7 +399,10 @@ impl<'a> Turn<'a> {
         for victim in victims {
             let said = format!("Makes room for {by}");
             let (victim, why) = match victim {
-                Victim::Quota(victim) => (victim, Preempted::Quota { by: by.clone() }),
+                Victim::Quota(victim) => {
+                    self.reclaims = true;
+                    (victim, Preempted::Quota { by: by.clone() })
+                }
                 Victim::Priority(victim) => (victim, Preempted::Priority { by: by.clone() }),
             };
             if self.settings.evicts() {

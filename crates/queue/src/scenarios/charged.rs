@@ -5,7 +5,7 @@
     reason = "tests read best when they say what a value is where it is used"
 )]
 
-use gantry_reconcile::{Resource, View as _};
+use gantry_reconcile::{Outcome, Resource, View as _, Write};
 use serde_json::{Value, json};
 
 use super::cluster::{Cast, DEPLOYMENTS, JOBS, Play, fixture_a, item, scenario, template, wrap};
@@ -249,5 +249,35 @@ fn qu_5_an_owner_gets_its_own_back_from_more_important_borrowers_for_good() {
         assert_eq!(states, [RUNS, "Pending Backoff", "Pending Backoff"], "{active_eviction}");
         let back = play.reasons("waits").iter().filter(|it| *it == "QuotaReclaimed").count();
         assert_eq!(back, 0, "it never passed: {active_eviction}");
+    }
+}
+
+/// One gives up more than the other takes. Before it is stored that it does, the rest is not given to a third.
+#[test]
+fn qu_8_what_is_given_up_is_nobodys_before_that_is_stored() {
+    let tree = [
+        subtree("team", "root", json!({"children": [node("all", "1000m", "1Gi", 0, false)]})),
+        subtree(
+            "team",
+            "leaves",
+            json!({"parent": "all", "children": [
+                node("own", "1000m", "1Gi", 0, false),
+                node("guest", "0", "0", 0, false),
+            ]}),
+        ),
+    ];
+    play!(play, tree);
+    play.create(charged("borrows", json!({"team": "guest"}), 0, 1, "1000m"));
+    assert_eq!(play.state("borrows"), RUNS);
+    // Nobody who is told to go hears of it.
+    play.stage.server().intercept(|write| {
+        let told = matches!(write, Write::Merge { body, .. } if body["status"]["queuejobstate"] == "Preempted");
+        told.then(|| Outcome::Stale("somebody was first".to_owned()))
+    });
+    for (name, priority) in [("owner", 5), ("third", 0)] {
+        play.create(charged(name, json!({"team": "own"}), priority, 1, "300m"));
+    }
+    for name in ["owner", "third"] {
+        assert_eq!(play.status(name)["canrun"], Value::Null, "{name} holds what another has");
     }
 }
