@@ -413,18 +413,6 @@ impl<'a> Turn<'a> {
         self.plan.look_within(Duration::ZERO);
     }
 
-    /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
-    fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
-        self.claim(wrapper, class);
-        let held = Held {
-            about: wrapper.about(),
-            reason: "RoomIsMade".into(),
-            message: "it passes when others that were told to make room are gone".to_owned(),
-            until: None,
-        };
-        self.plan.held.push(held);
-    }
-
     /// Counts in what an AppWrapper will take.
     fn claim(&mut self, wrapper: &AppWrapper, class: &Class) {
         let key = wrapper.metadata.key();

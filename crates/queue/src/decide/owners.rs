@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gantry_reconcile::Key;
+use gantry_reconcile::{Held, Key};
 
 use super::{PASSES, Turn, Verdict};
 use crate::app_wrapper::AppWrapper;
 use crate::condition;
+use crate::order::Class;
 
 impl Turn<'_> {
     /// Tries those first for whom others give their quota up, or have just done so. An owner gets its own
@@ -34,5 +35,17 @@ impl Turn<'_> {
                 Verdict::Misfit(_) | Verdict::Later => {}
             }
         }
+    }
+
+    /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
+    pub(super) fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
+        self.claim(wrapper, class);
+        let held = Held {
+            about: wrapper.about(),
+            reason: "RoomIsMade".into(),
+            message: "it passes when others that were told to make room are gone".to_owned(),
+            until: None,
+        };
+        self.plan.held.push(held);
     }
 }
