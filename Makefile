@@ -52,6 +52,12 @@ e2e: ## Run the tests that need a real Kubernetes; the first time builds it
 	@testbed/node
 	cargo test --workspace --features gantry/e2e,gantry-testkit/e2e,gantry-conformance/e2e --test e2e --test clients
 
+.PHONY: drill-queue
+drill-queue: ## Hold the drill of the queue and print its timeline (ARGS='--seed 7 --size small')
+	@scripts/check-tools
+	cargo build --release --package gantry --package gantry-testkit --bin gantry --bin drill-queue
+	"$(CARGO_TARGET_DIR)/release/drill-queue" $(ARGS)
+
 # How long each target runs, and which; FUZZ has its own build output, because everything in it is
 # instrumented.
 SECONDS ?= 60

@@ -228,7 +228,14 @@ pub struct Settings {
     pub certificates: String,
     /// Whether pods are given to nodes here.
     pub scheduler: bool,
-    /// Whether quota trees decide who of the queue runs.
+    /// How the queue decides; none if it is left to an operator.
+    pub queue: Option<Queue>,
+}
+
+/// How the queue of a cluster decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Queue {
+    /// Whether quota trees decide who runs.
     pub quota: bool,
     /// Whether nodes are chosen for jobs that name none.
     pub infer_shapes: bool,
@@ -283,12 +290,12 @@ pub fn start(
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
     let queued =
-        gantry_queue::Settings { quota: settings.quota, devices: true, ..Default::default() };
-    let queue = jobs::Part::new(queued, metrics)?;
-    let chooses = settings.infer_shapes.then(|| queue.live());
-    let (groups, filter) = node_groups::seats(&Door::of_server(api), chooses);
+        |Queue { quota, .. }| gantry_queue::Settings { quota, devices: true, ..Default::default() };
+    let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
+    let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
+    let (groups, filter) = node_groups::seats(&Door::of_server(api), chooses.map(jobs::Part::live));
     seats.extend(groups);
-    seats.extend(queue.seats(&server.client, |_| true));
+    seats.extend(queue.iter().flat_map(|part| part.seats(&server.client, |_| true)));
     let options = Options {
         in_flight: 64,
         facts: [Program::RESOURCE, Configs::RESOURCE].into(),
@@ -300,7 +307,9 @@ pub fn start(
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
-    queue.spawn(tasks, &handle, server.client.clone(), Rights::All);
+    if let Some(part) = queue {
+        part.spawn(tasks, &handle, server.client.clone(), Rights::All);
+    }
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
@@ -308,10 +317,13 @@ pub fn start(
         Ok(())
     });
     // Whoever shows the queue decides by the same settings.
-    let (shown, queue) = (handle.clone(), json!({"quotaEnabled": settings.quota}));
+    let queue = settings.queue.map(|Queue { quota }| json!({"quotaEnabled": quota}));
+    let shown = handle.clone();
     api.show(STATUS_PATH, move || {
         let mut page = status(&shown, controllers, started, &clock);
-        page["queue"] = queue.clone();
+        if let Some(queue) = &queue {
+            page["queue"] = queue.clone();
+        }
         page
     });
     Ok(Cluster { handle, kubelet, arrivals, controllers })

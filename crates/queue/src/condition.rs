@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use gantry_api::queue::{AppWrapperCondition, AppWrapperStatus};
+use gantry_reconcile::Key;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
@@ -172,7 +173,7 @@ impl Entry {
             Self::Backoff(Pause::Recalled(text)) | Self::Failed(text) => text,
             Self::PreemptCandidate(recall) => return Some(Cow::Owned(recall.message())),
             Self::Preempted(Preempted::Quota { by }) => {
-                return Some(Cow::Owned(format!("Quota was reclaimed by AppWrapper {by}.")));
+                return Some(Cow::Owned(format!("{RECLAIMED}{by}.")));
             }
             Self::Preempted(Preempted::Priority { by }) => {
                 let text = format!("Makes room for AppWrapper {by}, which has a higher priority.");
@@ -244,6 +245,19 @@ pub fn newest<'a>(status: &'a AppWrapperStatus, kind: &str) -> Option<&'a AppWra
 #[must_use]
 pub fn newest_since(status: &AppWrapperStatus, kind: &str) -> Option<Timestamp> {
     newest(status, kind).and_then(since)
+}
+
+/// What is said to one who gives its quota up, before the name of whom it is for.
+const RECLAIMED: &str = "Quota was reclaimed by AppWrapper ";
+
+/// For whom an AppWrapper gave its quota up, until it is looked at again itself.
+#[must_use]
+pub fn reclaimer(status: &AppWrapperStatus) -> Option<Key> {
+    let entry = newest(status, kind::PREEMPTED)?;
+    let looked_at = newest_since(status, kind::HEAD_OF_LINE);
+    let by = entry.message.as_deref()?.strip_prefix(RECLAIMED)?.strip_suffix('.')?;
+    let (namespace, name) = by.split_once('/')?;
+    (since(entry) > looked_at).then(|| Key::new(namespace, name))
 }
 
 /// Says that the newest entry of all still holds: it was looked at now.

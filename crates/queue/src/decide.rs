@@ -32,6 +32,7 @@ use crate::status;
 
 use room::Room;
 
+mod owners;
 pub(crate) mod room;
 mod tell;
 
@@ -117,6 +118,7 @@ impl Controller for Dispatch {
             claimed: Claimed::default(),
             closed: HashMap::new(),
             passed: BTreeSet::new(),
+            reclaims: false,
             plan: Plan::default(),
         };
         if settings.evicts() {
@@ -150,7 +152,10 @@ struct Turn<'a> {
     claimed: Claimed,
     /// Classes that do not fit any more, and why.
     closed: HashMap<Arc<Class>, Misfit>,
+    /// Those that pass, or will when others are gone: nobody is looked at twice.
     passed: BTreeSet<Key>,
+    /// Whether somebody is told in this plan to give its quota up.
+    reclaims: bool,
     plan: Plan,
 }
 
@@ -211,6 +216,7 @@ impl<'a> Turn<'a> {
             self.greet();
             return;
         }
+        self.serve_owners();
         let books: &'a Books = self.books;
         let mut walk = books.lines.walk_fairly(self.now, self.shares());
         while let Some(stop) = walk.stop() {
@@ -340,6 +346,11 @@ impl<'a> Turn<'a> {
                 self.plan.look_within(Duration::ZERO);
                 Verdict::Later
             }
+            // What is given up beyond what it is for is nobody's before that is stored.
+            Verdict::Fits { victims, .. } if self.reclaims && victims.is_empty() => {
+                self.plan.look_within(Duration::ZERO);
+                Verdict::Later
+            }
             other @ (Verdict::Fits { .. }
             | Verdict::Coming
             | Verdict::Misfit(_)
@@ -400,7 +411,10 @@ impl<'a> Turn<'a> {
         for victim in victims {
             let said = format!("Makes room for {by}");
             let (victim, why) = match victim {
-                Victim::Quota(victim) => (victim, Preempted::Quota { by: by.clone() }),
+                Victim::Quota(victim) => {
+                    self.reclaims = true;
+                    (victim, Preempted::Quota { by: by.clone() })
+                }
                 Victim::Priority(victim) => (victim, Preempted::Priority { by: by.clone() }),
             };
             if self.settings.evicts() {
@@ -409,18 +423,6 @@ impl<'a> Turn<'a> {
             self.write(victim, &Transition::Yield(why), Some(said));
         }
         self.plan.look_within(Duration::ZERO);
-    }
-
-    /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
-    fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
-        self.claim(wrapper, class);
-        let held = Held {
-            about: wrapper.about(),
-            reason: "RoomIsMade".into(),
-            message: "it passes when others that were told to make room are gone".to_owned(),
-            until: None,
-        };
-        self.plan.held.push(held);
     }
 
     /// Counts in what an AppWrapper will take.

@@ -269,6 +269,11 @@ fn plan(seen: &Seen) -> Plan {
         Next::Create => create(seen, &mut plan),
         Next::Remove => remove(seen, &mut plan),
         Next::Become(Transition::Count) => count(seen, &tally, &mut plan),
+        Next::Become(change @ Transition::Retry) => {
+            // Now, not later: whoever comes here next may give it up, and nobody may have tried.
+            create(seen, &mut plan);
+            become_(seen, &change, &tally, &mut plan);
+        }
         Next::Become(change) => become_(seen, &change, &tally, &mut plan),
     }
     plan

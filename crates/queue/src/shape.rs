@@ -19,7 +19,7 @@ use gantry_reconcile::{Key, Kind, View as _, World};
 
 use crate::amounts::{Amounts, Rest};
 use crate::app_wrapper::AppWrapper;
-use crate::books::Books;
+use crate::books::{Books, trees};
 use crate::claims;
 use crate::decide::room;
 use crate::order::Class;
@@ -179,7 +179,7 @@ impl<'a> Asked<'a> {
         constraints: &'a Arc<Constraints>,
     ) -> Self {
         let settings = Settings { packing_check: true, ..*settings };
-        let class = Class::of(wrapper, &settings);
+        let class = Class::of(wrapper, &settings, &trees(world, &settings));
         Self { world, settings, constraints, wrapper, class }
     }
 

@@ -12,7 +12,7 @@ mod ocm;
 mod pools;
 mod secret;
 
-pub use call::{CallError, Endpoints};
+pub use call::{CallError, Endpoints, SERVICE, TOKENS, may_call};
 pub use ocm::{Cluster, Found, Ocm};
 pub use pools::{Listing, Pools};
 pub use secret::Secret;

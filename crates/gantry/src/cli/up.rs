@@ -70,6 +70,10 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     infer_shapes: bool,
 
+    /// Leave AppWrappers to a `gantry operator` of your own, with settings of its own.
+    #[arg(long, conflicts_with_all = ["quota", "infer_shapes"], help_heading = "Cluster")]
+    no_queue: bool,
+
     /// Fill the cluster with samples of what it can do.
     #[arg(long, help_heading = "Cluster")]
     demo: bool,
@@ -135,6 +139,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         quota,
         devices_mode,
         infer_shapes,
+        no_queue,
         demo,
         reset,
         merge_kubeconfig,
@@ -170,8 +175,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile: profile.into(),
         certificates: authority,
         scheduler: !no_scheduler,
-        quota,
-        infer_shapes,
+        queue: (!no_queue).then_some(up::Queue { quota, infer_shapes }),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();

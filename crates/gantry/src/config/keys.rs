@@ -373,6 +373,20 @@ pub const KEYS: &[Key] = &[
         about: "Where that Secret is.",
     },
     Key {
+        path: "instascale.ocmUrl",
+        form: Form::Text,
+        default: Usual::Text(gantry_scaling::effects::SERVICE),
+        effect: Effect::Restart,
+        about: "Where the service that manages the cluster is, for machine pools.",
+    },
+    Key {
+        path: "instascale.ocmTokenUrl",
+        form: Form::Text,
+        default: Usual::Text(gantry_scaling::effects::TOKENS),
+        effect: Effect::Restart,
+        about: "Where that Secret's token is exchanged for those the service believes.",
+    },
+    Key {
         path: "instascale.provisionTimeout",
         form: Form::Duration { zero: Zero::Default },
         default: Usual::Text("20m0s"),

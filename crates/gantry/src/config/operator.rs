@@ -211,6 +211,10 @@ pub struct Scaling {
     /// The Secret for machine pools; none for MachineSets.
     #[serde(deserialize_with = "reference")]
     pub ocm_secret_ref: Option<SecretReference>,
+    /// Where the service of machine pools is.
+    pub ocm_url: String,
+    /// Where tokens for it are handed out.
+    pub ocm_token_url: String,
     /// How long new nodes may take to come.
     #[serde(deserialize_with = "length")]
     pub provision_timeout: Duration,
@@ -315,6 +319,7 @@ pub fn settle<'a>(
     check_times(&values, &mut report);
     check_endpoints(&values, &mut report);
     check_secret(&values, &mut report);
+    check_service(&values, &mut report);
     devices::check(&values, &mut report);
     if values.get("mcad.dispatcher") == true {
         let text = "Gantry does not dispatch to other clusters; remove it";
@@ -449,6 +454,17 @@ fn check_secret(values: &Values, report: &mut Report) {
         (true, true) | (false, false) => return,
     };
     refuse(values, report, there, format!("is of no use without {missing}; set both or none"));
+}
+
+/// Tokens are sent there.
+fn check_service(values: &Values, report: &mut Report) {
+    for key in ["instascale.ocmUrl", "instascale.ocmTokenUrl"] {
+        let url = values.get(key).as_str().unwrap_or_default();
+        if !gantry_scaling::effects::may_call(url) && !report.blames(&[key]) {
+            let text = format!("found {url:?}, expected https://<host>, or http:// on loopback");
+            refuse(values, report, key, text);
+        }
+    }
 }
 
 fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>

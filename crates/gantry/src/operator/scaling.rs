@@ -60,7 +60,9 @@ pub(super) async fn prepare(start: &Start, clock: &Clock) -> anyhow::Result<Opti
         None => None,
         Some(reference) => {
             let client = super::cluster::client(&start.config)?;
-            Some(Arc::new(find_pools(&client, clock, reference).await?))
+            let (api, tokens) = (scaling.ocm_url.clone(), scaling.ocm_token_url.clone());
+            let endpoints = Endpoints { api, tokens };
+            Some(Arc::new(find_pools(&client, clock, reference, endpoints).await?))
         }
     };
     let backend = match (&pools, scaling.machine_sets_strategy) {
@@ -87,6 +89,7 @@ async fn find_pools(
     client: &kube::Client,
     clock: &Clock,
     reference: &SecretReference,
+    endpoints: Endpoints,
 ) -> anyhow::Result<Pools> {
     let SecretReference { namespace, name } = reference;
     let secrets = Api::<k8s_openapi::api::core::v1::Secret>::namespaced(client.clone(), namespace);
@@ -112,7 +115,7 @@ async fn find_pools(
     };
     let version = call(clock, asked, versions.get("version")).await?;
     let external = version.data["spec"]["clusterID"].as_str().unwrap_or_default();
-    let ocm = Ocm::new(clock.clone(), Endpoints::default(), token)?;
+    let ocm = Ocm::new(clock.clone(), endpoints, token)?;
     let cluster = ocm.cluster(external).await?;
     tracing::info!(cluster = cluster.id, kind = ?cluster.kind, "scaling the pools of this cluster");
     Ok(Pools::new(ocm, cluster))

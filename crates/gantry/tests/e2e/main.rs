@@ -13,6 +13,7 @@ mod like_kubernetes;
 mod mask;
 mod operator;
 mod queue;
+mod scaling;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]

@@ -11,6 +11,7 @@ mod commands;
 mod conformance;
 mod contention;
 mod devices;
+mod drill;
 mod dual_pods;
 mod operator;
 mod queue;

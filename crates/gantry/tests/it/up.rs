@@ -13,6 +13,7 @@ use crate::gantry;
 
 mod devices;
 mod queue;
+mod scaling;
 
 /// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
 const PATIENCE: Duration = Duration::from_secs(90);

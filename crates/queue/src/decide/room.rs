@@ -178,6 +178,7 @@ pub(crate) fn missing(
         claimed: Claimed::default(),
         closed: HashMap::new(),
         passed: BTreeSet::new(),
+        reclaims: false,
         plan: Plan::default(),
     };
     turn.floor = Some(Floor::with(world, books, turn.read_by(), added));

@@ -5,7 +5,7 @@
     reason = "tests read best when they say what a value is where it is used"
 )]
 
-use gantry_reconcile::{Resource, View as _};
+use gantry_reconcile::{Outcome, Resource, View as _, Write};
 use serde_json::{Value, json};
 
 use super::cluster::{Cast, DEPLOYMENTS, JOBS, Play, fixture_a, item, scenario, template, wrap};
@@ -214,4 +214,70 @@ fn b_8_a_restart_keeps_what_was_charged() {
     assert_eq!(play.state("one"), RUNS);
     assert_eq!(play.state("two"), "Pending Backoff");
     assert_eq!(play.state("three"), RUNS);
+}
+
+/// Whoever gave its quota up does not take it again before its owner has it, and neither do others who were
+/// refused before, however important they are.
+#[test]
+fn qu_5_an_owner_gets_its_own_back_from_more_important_borrowers_for_good() {
+    for active_eviction in [false, true] {
+        let settings =
+            Settings { quota: true, preemption: true, active_eviction, ..Settings::default() };
+        let cast = Cast::new(settings);
+        let controllers = cast.all();
+        let tree = [
+            subtree("team", "root", json!({"children": [node("all", "1000m", "1Gi", 0, false)]})),
+            subtree(
+                "team",
+                "leaves",
+                json!({"parent": "all", "children": [
+                    node("own", "1000m", "1Gi", 0, false),
+                    node("guest", "0", "0", 0, false),
+                ]}),
+            ),
+        ];
+        let scenario = scenario(&controllers, fixture_a().into_iter().chain(tree).collect());
+        let mut play = Play::new(&scenario);
+        // There is room for one of them at a time, and quota as well.
+        for (name, leaf, priority) in [("borrows", "guest", 9), ("waits", "guest", 8)] {
+            play.create(charged(name, json!({"team": leaf}), priority, 1, "1000m"));
+        }
+        assert_eq!(play.state("borrows"), RUNS, "{active_eviction}");
+        play.create(charged("owner", json!({"team": "own"}), 0, 1, "1000m"));
+        play.pass(60);
+        let states = ["owner", "borrows", "waits"].map(|it| play.state(it));
+        assert_eq!(states, [RUNS, "Pending Backoff", "Pending Backoff"], "{active_eviction}");
+        let back = play.reasons("waits").iter().filter(|it| *it == "QuotaReclaimed").count();
+        assert_eq!(back, 0, "it never passed: {active_eviction}");
+    }
+}
+
+/// One gives up more than the other takes. Before it is stored that it does, the rest is not given to a third.
+#[test]
+fn qu_8_what_is_given_up_is_nobodys_before_that_is_stored() {
+    let tree = [
+        subtree("team", "root", json!({"children": [node("all", "1000m", "1Gi", 0, false)]})),
+        subtree(
+            "team",
+            "leaves",
+            json!({"parent": "all", "children": [
+                node("own", "1000m", "1Gi", 0, false),
+                node("guest", "0", "0", 0, false),
+            ]}),
+        ),
+    ];
+    play!(play, tree);
+    play.create(charged("borrows", json!({"team": "guest"}), 0, 1, "1000m"));
+    assert_eq!(play.state("borrows"), RUNS);
+    // Nobody who is told to go hears of it.
+    play.stage.server().intercept(|write| {
+        let told = matches!(write, Write::Merge { body, .. } if body["status"]["queuejobstate"] == "Preempted");
+        told.then(|| Outcome::Stale("somebody was first".to_owned()))
+    });
+    for (name, priority) in [("owner", 5), ("third", 0)] {
+        play.create(charged(name, json!({"team": "own"}), priority, 1, "300m"));
+    }
+    for name in ["owner", "third"] {
+        assert_eq!(play.status(name)["canrun"], Value::Null, "{name} holds what another has");
+    }
 }

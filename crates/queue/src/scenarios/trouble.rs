@@ -4,15 +4,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use gantry_pods::view::Pod;
-use gantry_reconcile::{Key, Outcome, Refusal, View as _, Write};
+use gantry_reconcile::{Controller as _, Key, Outcome, Refusal, View as _, World, Write};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::cluster::{
-    Cast, DEPLOYMENTS, JOBS, Play, deployment, fixture_a, item, scenario, template, wrap,
+    Cast, DEPLOYMENTS, JOBS, Play, catalog, deployment, fixture_a, item, scenario, template, wrap,
 };
-use crate::Settings;
 use crate::app_wrapper::AppWrapper;
 use crate::dispatch::LABEL;
+use crate::{Live, Progress, Settings};
 
 macro_rules! play {
     ($play:ident) => {
@@ -59,6 +60,32 @@ fn c_1_what_is_not_answered_is_tried_for_a_minute() {
         now.set(false);
         play.pass(60);
         assert_eq!(play.state("one"), expected, "silent for {silent} seconds");
+    }
+}
+
+/// A turn may come late, after a death or behind a crowd. What nobody has tried yet is tried then, together
+/// with saying so: who comes next may give it up.
+#[test]
+fn c_1_what_nobody_tried_is_not_given_up() {
+    let progress = Progress::new(Live::new(Settings::default()), catalog());
+    let world = World::new(progress.kinds());
+    let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+    let mut wrapper = deployment("one", 1, "100m");
+    wrapper["metadata"]["uid"] = json!("u");
+    wrapper["metadata"]["resourceVersion"] = json!("1");
+    wrapper["status"] = json!({
+        "state": "Pending", "queuejobstate": "HeadOfLine", "canrun": true,
+        "conditions": [{
+            "type": "HeadOfLine", "status": "True", "reason": "FrontOfQueue.",
+            "lastTransitionMicroTime": at(0), "lastUpdateMicroTime": at(0),
+        }],
+    });
+    world.find(&AppWrapper::RESOURCE).unwrap().saw(&wrapper.to_string()).unwrap();
+    for (seconds, expected) in [(29, vec!["create"]), (31, vec!["create", "patch"])] {
+        let plan = progress.plan(&world, &Key::new("test", "one"), at(seconds));
+        let verbs: Vec<&str> = plan.steps.iter().map(|it| it.write.verb()).collect();
+        assert_eq!(verbs, expected, "after {seconds} seconds");
+        assert!(makes_deployment(&plan.steps[0].write));
     }
 }
 

@@ -29,6 +29,13 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The longest text of the service that is repeated.
 const LONGEST_TEXT: usize = 512;
 
+/// The service of Red Hat's managed clusters.
+pub const SERVICE: &str = "https://api.openshift.com";
+
+/// Who hands out tokens for it.
+pub const TOKENS: &str =
+    "https://sso.redhat.com/auth/realms/redhat-external/protocol/openid-connect/token";
+
 /// Where the service is, and who hands out tokens for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
@@ -36,17 +43,6 @@ pub struct Endpoints {
     pub api: String,
     /// Who hands out tokens.
     pub tokens: String,
-}
-
-impl Default for Endpoints {
-    fn default() -> Self {
-        Self {
-            api: "https://api.openshift.com".to_owned(),
-            tokens:
-                "https://sso.redhat.com/auth/realms/redhat-external/protocol/openid-connect/token"
-                    .to_owned(),
-        }
-    }
 }
 
 /// Why a call came to nothing. None of it has a secret in it.
@@ -216,7 +212,13 @@ impl Answer {
     }
 }
 
-/// The address, if it may be called: over TLS, or on this machine.
+/// Whether an address may be called: over TLS, or on this machine.
+#[must_use]
+pub fn may_call(url: &str) -> bool {
+    checked(url).is_ok()
+}
+
+/// The address, if it may be called.
 fn checked(url: &str) -> Result<Uri, CallError> {
     let wrong = || CallError::Address(url.split('?').next().unwrap_or_default().to_owned());
     let uri: Uri = url.parse().map_err(|_| wrong())?;
@@ -286,7 +288,7 @@ mod tests {
             ("ftp://127.0.0.1/", false),
         ];
         for (url, expected) in table {
-            assert_eq!(checked(url).is_ok(), expected, "{url}");
+            assert_eq!(may_call(url), expected, "{url}");
         }
     }
 

@@ -1,12 +1,11 @@
 //! The client and the pools against a service on this machine that speaks the real paths and errors.
 
-mod service;
-
 use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_process::clock::{Clock, Hand};
 use gantry_reconcile::{Key, Kind, Outcome, Shelf, View as _, World, Write};
+use gantry_testkit::ocm::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
@@ -16,10 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::pool::{Polled, Pool};
 use crate::settings::PoolKind;
-use service::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
+
+async fn service(hosted: bool) -> Service {
+    Service::start(hosted).await.unwrap()
+}
 
 fn ocm(service: &Service, clock: Clock) -> Ocm {
-    Ocm::new(clock, service.endpoints(), Secret::new(OFFLINE).unwrap()).unwrap()
+    let endpoints = Endpoints { api: service.url(), tokens: service.token_url() };
+    Ocm::new(clock, endpoints, Secret::new(OFFLINE).unwrap()).unwrap()
 }
 
 async fn pools(service: &Service, clock: Clock) -> Pools {
@@ -60,7 +63,7 @@ fn wish(name: &str, count: u32) -> Value {
 #[tokio::test]
 async fn is_19_the_cluster_is_found_and_says_which_pools_it_has() {
     for (hosted, kind) in [(false, PoolKind::Machine), (true, PoolKind::Node)] {
-        let service = Service::start(hosted).await;
+        let service = service(hosted).await;
         let ocm = ocm(&service, Clock::system());
         let cluster = ocm.cluster(EXTERNAL).await.unwrap();
         assert_eq!(cluster, Cluster { id: CLUSTER.to_owned(), kind });
@@ -78,7 +81,7 @@ async fn is_19_the_cluster_is_found_and_says_which_pools_it_has() {
 #[tokio::test]
 async fn a_pool_is_made_resized_and_deleted_in_the_words_of_the_service() {
     for (hosted, path) in [(false, "machine_pools"), (true, "node_pools")] {
-        let service = Service::start(hosted).await;
+        let service = service(hosted).await;
         let ocm = ocm(&service, Clock::system());
         let cluster = ocm.cluster(EXTERNAL).await.unwrap();
         let made = ocm.create(&cluster, &found("a-12ab", 2)).await.unwrap();
@@ -104,7 +107,7 @@ async fn a_pool_is_made_resized_and_deleted_in_the_words_of_the_service() {
 
 #[tokio::test]
 async fn is_19_all_pages_are_read() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     for number in 0..250 {
         service.put(&format!("p{number:03}"), json!({"instance_type": "m", "replicas": 1}));
     }
@@ -121,7 +124,7 @@ async fn is_19_all_pages_are_read() {
 
 #[tokio::test]
 async fn is_19_tokens_are_used_while_they_last_and_replaced_once_when_they_are_not_believed() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     let hand = Hand::at(Timestamp::UNIX_EPOCH);
     let ocm = ocm(&service, hand.clock());
     let cluster = ocm.cluster(EXTERNAL).await.unwrap();
@@ -143,7 +146,7 @@ async fn is_19_tokens_are_used_while_they_last_and_replaced_once_when_they_are_n
 
 #[tokio::test]
 async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
-    let service = Service::start(true).await;
+    let service = service(true).await;
     let pools = pools(&service, Clock::system()).await;
     service.fail([Fault::Lost]);
     let (status, body) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
@@ -152,7 +155,7 @@ async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
     let (status, body) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
     assert_eq!(status, StatusCode::CREATED, "{body}");
     assert_eq!(body["metadata"]["name"], "a-12ab");
-    assert_eq!(service.count(), 1, "and not again");
+    assert_eq!(service.pools().len(), 1, "and not again");
     // Another's pool of that name is not taken for ours.
     service.put("b-12ab", json!({"aws_node_pool": {"instance_type": "m"}, "replicas": 9}));
     let (status, body) = served(&pools, Method::POST, "", &wish("b-12ab", 2)).await;
@@ -165,7 +168,7 @@ async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
 
 #[tokio::test]
 async fn is_20_errors_of_the_service_are_told_in_the_words_of_an_api_server() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
     let table = [
         ("too many", Fault::Status(429, Some(7)), 503, "ServiceUnavailable"),
@@ -198,7 +201,7 @@ async fn is_20_errors_of_the_service_are_told_in_the_words_of_an_api_server() {
 
 #[tokio::test]
 async fn is_20_a_service_that_does_not_answer_is_not_waited_for_without_end() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     let hand = Hand::at(Timestamp::UNIX_EPOCH);
     let pools = pools(&service, hand.clock()).await;
     service.fail([Fault::Silent]);
@@ -232,7 +235,7 @@ fn names(world: &World) -> Vec<String> {
 
 #[tokio::test]
 async fn what_was_written_is_known_before_and_after_the_service_lists_it() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
     let world = World::new([Kind::of::<Pool>(), Kind::of::<Polled>()]);
     service.put("worker", json!({"instance_type": "m", "autoscaling": {"min_replicas": 1}}));
@@ -267,7 +270,7 @@ async fn what_was_written_is_known_before_and_after_the_service_lists_it() {
 
 #[tokio::test]
 async fn the_service_is_asked_again_and_again_whatever_it_answers() {
-    let service = Service::start(false).await;
+    let service = service(false).await;
     let hand = Hand::at(Timestamp::UNIX_EPOCH);
     let pools = pools(&service, hand.clock()).await;
     service.fail([Fault::Status(500, None), Fault::Status(429, Some(90)), Fault::Nothing]);

@@ -94,6 +94,8 @@ fn op_9_nothing_needs_to_be_said() {
         max_scaleout_allowed: 5,
         machine_sets_strategy: MachineSets::Reuse,
         ocm_secret_ref: None,
+        ocm_url: gantry_scaling::effects::SERVICE.to_owned(),
+        ocm_token_url: gantry_scaling::effects::TOKENS.to_owned(),
         provision_timeout: seconds(1200),
         cooldown: seconds(0),
         infer_shapes: false,
@@ -140,6 +142,7 @@ fn op_6_every_key_reaches_the_structure() {
             ("mcad.demandInference", _) => json!("full"),
             ("devices.mode", _) => json!("gate"),
             ("devices.webhook.url", _) => json!("https://example.com:9443"),
+            ("instascale.ocmUrl" | "instascale.ocmTokenUrl", _) => json!("https://example.com"),
             ("leaderElection.leaseDuration", _) => json!("31s"),
             ("leaderElection.renewDeadline", _) => json!("11s"),
             ("leaderElection.retryPeriod", _) => json!("3s"),
@@ -186,6 +189,21 @@ fn a_webhook_has_an_address_that_a_server_can_call() {
         "{said:?}"
     );
     assert_eq!(settings("devices: {mode: Gate}").devices.mode, Mode::Gate);
+}
+
+/// Tokens go there: over TLS, or not beyond this machine.
+#[test]
+fn is_20_the_service_of_pools_is_called_over_tls() {
+    for key in ["ocmUrl", "ocmTokenUrl"] {
+        for wrong in ["", "http://example.com", "example.com", "https://"] {
+            let said = errors(&format!("instascale: {{{key}: '{wrong}'}}"));
+            let expected = format!("instascale.{key}: found {wrong:?}, expected https://<host>");
+            assert!(said[0].contains(&expected), "{said:?}");
+        }
+        for good in ["https://api.example.com", "https://a:8443/x", "http://127.0.0.1:9/"] {
+            settings(&format!("instascale: {{{key}: '{good}'}}"));
+        }
+    }
 }
 
 #[test]

@@ -1,13 +1,18 @@
-//! The service, as far as it is needed: tokens, clusters, pools, pages, errors.
+//! The service that manages clusters, played on this machine: tokens, clusters, pools, pages, errors.
+//!
+//! It speaks the real paths and errors of OCM, as far as scaling needs them, over plain HTTP on loopback.
+//! What it is told to spoil it spoils, one request about pools after the other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ::http::header::{AUTHORIZATION, RETRY_AFTER};
+use ::http::{HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, RETRY_AFTER};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -17,15 +22,19 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::Endpoints;
-
-pub(super) const EXTERNAL: &str = "1b2c-3d";
-pub(super) const CLUSTER: &str = "2a8f0cluster";
-pub(super) const OFFLINE: &str = "offline-token/with+odd=characters";
+/// What the only cluster there is calls itself: `spec.clusterID` of its ClusterVersion.
+pub const EXTERNAL: &str = "1b2c-3d";
+/// What the service calls it.
+pub const CLUSTER: &str = "2a8f0cluster";
+/// The only offline token that is believed.
+pub const OFFLINE: &str = "offline-token/with+odd=characters";
+/// The form in which it must be sent.
+const FORM: &str = "grant_type=refresh_token&client_id=cloud-services&refresh_token=\
+                    offline-token%2Fwith%2Bodd%3Dcharacters";
 
 /// What goes wrong with one request about pools.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub enum Fault {
     /// Nothing.
     Nothing,
     /// It is refused, and when to come again may be said.
@@ -51,17 +60,27 @@ struct State {
 }
 
 /// A service that runs until it is dropped.
-pub(super) struct Service {
+pub struct Service {
     state: Arc<Mutex<State>>,
     silent: Arc<Notify>,
     address: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 impl Service {
-    pub(super) async fn start(hosted: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+    /// A service with one cluster, whose control plane is hosted or not: that decides which pools it has.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub async fn start(hosted: bool) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State { hosted, ..State::default() }));
         let silent = Arc::new(Notify::new());
         let mut tasks = JoinSet::new();
@@ -69,64 +88,99 @@ impl Service {
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                let (stream, _) = listener.accept().await.unwrap();
+                // A client that is gone already is no reason to stop.
+                let Ok((stream, _)) = listener.accept().await else { continue };
                 let (state, silent) = (Arc::clone(&shared), Arc::clone(&quiet));
                 connections.spawn(async move {
                     let serve = service_fn(move |request| {
                         answer(Arc::clone(&state), Arc::clone(&silent), request)
                     });
+                    // The caller sees the same end of the connection as we do.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), serve)
                         .await;
                 });
             }
         });
-        Self { state, silent, address, _tasks: tasks }
+        Ok(Self { state, silent, address, _tasks: tasks })
     }
 
-    pub(super) fn endpoints(&self) -> Endpoints {
-        let base = format!("http://{}", self.address);
-        Endpoints { tokens: format!("{base}/token"), api: base }
+    /// Where the service is.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
-    pub(super) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.state.lock().unwrap().faults.extend(faults);
+    /// Where tokens are handed out.
+    #[must_use]
+    pub fn token_url(&self) -> String {
+        format!("{}/token", self.url())
     }
 
-    pub(super) fn put(&self, id: &str, mut pool: Value) {
+    /// Spoils the next requests about pools, one after the other.
+    pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.state().faults.extend(faults);
+    }
+
+    /// Makes a pool be there, in the words of the service.
+    pub fn put(&self, id: &str, mut pool: Value) {
         pool["id"] = json!(id);
-        self.state.lock().unwrap().pools.insert(id.to_owned(), pool);
+        self.state().pools.insert(id.to_owned(), pool);
     }
 
-    pub(super) fn pool(&self, id: &str) -> Option<Value> {
-        self.state.lock().unwrap().pools.get(id).cloned()
+    /// A pool.
+    #[must_use]
+    pub fn pool(&self, id: &str) -> Option<Value> {
+        self.state().pools.get(id).cloned()
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.state.lock().unwrap().pools.len()
+    /// All pools.
+    #[must_use]
+    pub fn pools(&self) -> Vec<Value> {
+        self.state().pools.values().cloned().collect()
     }
 
-    pub(super) fn heard(&self) -> Vec<String> {
-        self.state.lock().unwrap().heard.clone()
+    /// Every request, method and path, oldest first.
+    #[must_use]
+    pub fn heard(&self) -> Vec<String> {
+        self.state().heard.clone()
     }
 
-    pub(super) fn tokens(&self) -> usize {
-        self.state.lock().unwrap().tokens
+    /// How many tokens were handed out.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.state().tokens
+    }
+
+    /// How many faults there are that nobody has met yet.
+    #[must_use]
+    pub fn faults(&self) -> usize {
+        self.state().faults.len()
     }
 
     /// Believes no token that is out.
-    pub(super) fn revoke(&self) {
-        self.state.lock().unwrap().current = 0;
+    pub fn revoke(&self) {
+        self.state().current = 0;
     }
 
-    pub(super) fn refuse_offline(&self) {
-        self.state.lock().unwrap().offline_refused = true;
+    /// Believes the offline token no longer.
+    pub fn refuse_offline(&self) {
+        self.state().offline_refused = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 
     /// Returns when a request is not answered.
-    pub(super) async fn silent(&self) {
+    pub async fn silent(&self) {
         self.silent.notified().await;
     }
+}
+
+/// The state is whole after every call on it, so a poisoned lock is still good.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Reply = Response<Full<Bytes>>;
@@ -141,7 +195,7 @@ async fn answer(
     let path = parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let about_pools = path.contains("_pools");
     let (reply, fault) = {
-        let mut state = state.lock().unwrap();
+        let mut state = lock(&state);
         state.heard.push(format!("{} {path}", parts.method));
         if path == "/token" {
             (token(&mut state, &body), Fault::Nothing)
@@ -181,9 +235,10 @@ fn believed(state: &State, bearer: Option<&HeaderValue>) -> bool {
 }
 
 fn token(state: &mut State, body: &[u8]) -> Reply {
-    let form = "grant_type=refresh_token&client_id=cloud-services&refresh_token=\
-                offline-token%2Fwith%2Bodd%3Dcharacters";
-    assert_eq!(std::str::from_utf8(body).unwrap(), form);
+    if body != FORM.as_bytes() {
+        let words = "this is not how an offline token is exchanged";
+        return reply(400, &json!({"error": "invalid_request", "error_description": words}));
+    }
     if state.offline_refused {
         let body = json!({"error": "invalid_grant", "error_description": "Invalid refresh token"});
         return reply(400, &body);
@@ -219,7 +274,7 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
     };
     let id = rest.trim_start_matches('/').to_owned();
     let missing = || error(404, "CLUSTERS-MGMT-404", &format!("{kind} with ID '{id}' not found"));
-    let read = || serde_json::from_slice::<Value>(body).unwrap();
+    let read: Value = serde_json::from_slice(body).unwrap_or_default();
     match (method, id.is_empty()) {
         (&Method::GET, true) => {
             let number = |name: &str| option(name).and_then(|it| it.parse::<usize>().ok());
@@ -235,29 +290,34 @@ fn api(state: &mut State, method: &Method, path: &str, body: &[u8]) -> Reply {
             )
         }
         (&Method::POST, true) => {
-            let pool = read();
-            let id = pool["id"].as_str().unwrap().to_owned();
-            assert_eq!(pool["kind"], kind);
+            let id = read["id"].as_str().unwrap_or_default().to_owned();
+            if id.is_empty() || read["kind"] != kind || read["replicas"].as_u64().is_none() {
+                return error(400, "CLUSTERS-MGMT-400", &format!("this is no {kind}: {read}"));
+            }
             if state.pools.contains_key(&id) {
                 // Releases differ in the number.
                 let code = if state.hosted { 409 } else { 400 };
                 let words = format!("{kind} with ID '{id}' already exists");
                 return error(code, &format!("CLUSTERS-MGMT-{code}"), &words);
             }
-            state.pools.insert(id, pool.clone());
-            reply(201, &pool)
+            state.pools.insert(id, read.clone());
+            reply(201, &read)
         }
         (&Method::GET, false) => state.pools.get(&id).map_or_else(missing, |it| reply(200, it)),
         (&Method::PATCH, false) => match state.pools.get_mut(&id) {
             None => missing(),
             Some(pool) => {
-                pool["replicas"] = read()["replicas"].clone();
+                pool["replicas"] = read["replicas"].clone();
                 reply(200, pool)
             }
         },
         (&Method::DELETE, false) => match state.pools.remove(&id) {
             None => missing(),
-            Some(_) => Response::builder().status(204).body(Full::default()).unwrap(),
+            Some(_) => {
+                let mut reply = Response::new(Full::default());
+                *reply.status_mut() = StatusCode::NO_CONTENT;
+                reply
+            }
         },
         _ => error(405, "CLUSTERS-MGMT-405", "method not allowed"),
     }
@@ -273,6 +333,6 @@ fn error(status: u16, code: &str, reason: &str) -> Reply {
 
 fn reply(status: u16, body: &Value) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::from(body.to_string())));
-    *reply.status_mut() = StatusCode::from_u16(status).unwrap();
+    *reply.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     reply
 }

@@ -1,0 +1,52 @@
+//! Those for whom others give their quota up.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gantry_reconcile::{Held, Key};
+
+use super::{PASSES, Turn, Verdict};
+use crate::app_wrapper::AppWrapper;
+use crate::condition;
+use crate::order::Class;
+
+impl Turn<'_> {
+    /// Tries those first for whom others give their quota up, or have just done so. An owner gets its own
+    /// back from borrowers that are more important, so these come before it in the queue: they, or others like
+    /// them, would take it again each time, and be told again to give it up, without end.
+    pub(super) fn serve_owners(&mut self) {
+        let Some(charges) = &self.charges else { return };
+        let shelf = self.world.shelf::<AppWrapper>();
+        let given_up = charges.yielding().chain(self.books.fresh.iter().map(|(_, key)| key));
+        let owners: BTreeSet<Key> = given_up
+            .filter_map(|key| condition::reclaimer(&shelf.get(key)?.status))
+            .filter(|key| self.books.lines.class(key).is_some() && !self.passed.contains(key))
+            .collect();
+        let mut owners: Vec<Arc<AppWrapper>> =
+            owners.iter().filter_map(|key| shelf.get(key)).collect();
+        owners.sort_by_key(|it| (Reverse(it.spec.priority), it.first_seen(), it.metadata.key()));
+        for owner in owners.iter().take(PASSES) {
+            let Some(class) = self.books.lines.class(&owner.metadata.key()) else { continue };
+            match self.judge(owner, class) {
+                Verdict::Fits { victims, sure } => self.pass(owner, class, &victims, sure),
+                Verdict::Coming => self.await_room(owner, class),
+                // Something else is in its way: it has its place in the queue.
+                Verdict::Misfit(_) | Verdict::Later => {}
+            }
+        }
+    }
+
+    /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
+    pub(super) fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
+        self.claim(wrapper, class);
+        self.passed.insert(wrapper.metadata.key());
+        let held = Held {
+            about: wrapper.about(),
+            reason: "RoomIsMade".into(),
+            message: "it passes when others that were told to make room are gone".to_owned(),
+            until: None,
+        };
+        self.plan.held.push(held);
+    }
+}

@@ -1,0 +1,65 @@
+//! The drill of the queue at full size, with its timeline; see `make drill-queue`.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use gantry_process::clock::Clock;
+use gantry_testkit::crash::beside;
+use gantry_testkit::drill::{Plan, Size};
+
+const USAGE: &str =
+    "usage: drill-queue [--size full|small] [--seed N] [--program PATH] [--folder DIR]
+
+The program is the gantry beside this one unless it is named: build it first with
+`cargo build --package gantry`. The folder must be empty; one that is named stays.";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Some((plan, keep)) = plan(std::env::args().skip(1)) else {
+        let _ = writeln!(io::stderr(), "{USAGE}");
+        return ExitCode::from(2);
+    };
+    let tell = Box::new(|line: &str| {
+        // Nobody can be told when standard output is closed.
+        let _ = writeln!(io::stdout(), "{line}");
+    });
+    let ended = Box::pin(plan.run(&Clock::system(), tell)).await;
+    if !keep {
+        // What stays is in the folder for temporary files, and is nobody's any more.
+        let _ = std::fs::remove_dir_all(&plan.folder);
+    }
+    match ended {
+        Ok(report) => {
+            let _ = writeln!(io::stdout(), "{report}");
+            ExitCode::SUCCESS
+        }
+        Err(fault) => {
+            let _ = writeln!(io::stderr(), "{fault}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the arguments ask for, and whether the folder stays; nothing if they cannot be read.
+fn plan(mut arguments: impl Iterator<Item = String>) -> Option<(Plan, bool)> {
+    let seed = fastrand::u64(..);
+    let program = beside(&std::env::current_exe().ok()?);
+    let mut folder: Option<PathBuf> = None;
+    let mut plan = Plan { program, folder: PathBuf::new(), size: Size::full(), seed };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next()?;
+        match (name.as_str(), value.as_str()) {
+            ("--size", "full") => plan.size = Size::full(),
+            ("--size", "small") => plan.size = Size::small(),
+            ("--seed", _) => plan.seed = value.parse().ok()?,
+            ("--program", _) => plan.program = value.into(),
+            ("--folder", _) => folder = Some(value.into()),
+            _ => return None,
+        }
+    }
+    let keep = folder.is_some();
+    plan.folder =
+        folder.unwrap_or_else(|| std::env::temp_dir().join(format!("gantry-drill-{seed}")));
+    Some((plan, keep))
+}
