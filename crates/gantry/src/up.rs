@@ -317,7 +317,7 @@ pub fn start(
         Ok(())
     });
     // Whoever shows the queue decides by the same settings.
-    let queue = settings.queue.map(|Queue { quota }| json!({"quotaEnabled": quota}));
+    let queue = settings.queue.map(|it| json!({"quotaEnabled": it.quota}));
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
         let mut page = status(&shown, controllers, started, &clock);

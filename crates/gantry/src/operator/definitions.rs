@@ -132,6 +132,7 @@ mod tests {
     use http::{Request, Response};
     use http_body_util::Full;
     use serde_json::{Value, json};
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -195,9 +196,8 @@ mod tests {
             let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
             let (client, asked) = server(answers);
             let clock = hand.clock();
-            let mut looks = tokio::spawn(async move {
-                missing_definitions(&client, &clock, &[kind]).await.unwrap()
-            });
+            let kinds = [kind];
+            let mut looks = pin!(missing_definitions(&client, &clock, &kinds));
             let found = loop {
                 tokio::select! {
                     biased;
