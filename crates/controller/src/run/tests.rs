@@ -212,7 +212,10 @@ async fn after_many_refusals_the_rest_is_left() {
 async fn what_comes_after_a_write_waits_for_it_to_take() {
     let stage = Stage::begin(Options { in_flight: 1, ..Options::default() }).await;
     stage.wake("row").await;
-    let name = |body: &String| body.split('"').nth(5).unwrap().to_owned();
+    let name = |body: &String| {
+        let object: serde_json::Value = serde_json::from_str(body).unwrap();
+        object["metadata"]["name"].as_str().unwrap().to_owned()
+    };
     let made: Vec<String> = stage.posts("things").iter().map(name).collect();
     assert_eq!(made, ["granted-1", "granted-2", "refused", "granted-3"]);
     let refused = stage.handle.world().refused("obedient", &Key::new("n", "row"));
