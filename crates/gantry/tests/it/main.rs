@@ -11,7 +11,6 @@ mod commands;
 mod conformance;
 mod contention;
 mod devices;
-mod drill;
 mod dual_pods;
 mod operator;
 mod queue;
