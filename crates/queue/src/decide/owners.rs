@@ -40,7 +40,6 @@ impl Turn<'_> {
     /// An AppWrapper will pass when others are gone. Until then nobody else is given what it will take.
     pub(super) fn await_room(&mut self, wrapper: &AppWrapper, class: &Class) {
         self.claim(wrapper, class);
-        self.passed.insert(wrapper.metadata.key());
         let held = Held {
             about: wrapper.about(),
             reason: "RoomIsMade".into(),
