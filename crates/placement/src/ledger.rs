@@ -56,10 +56,10 @@ impl<'a> Ledgers<'a> {
         self.of(claim).iter().filter(|it| is_live(it.entry, horizon)).copied().collect()
     }
 
-    /// The entries that are worth nothing.
-    pub(crate) fn void(&self, world: &World) -> Vec<Line<'a>> {
-        let is_void = |it: &&Line<'a>| matches!(worth(world, it.pool, it.entry), Worth::Nothing(_));
-        self.0.values().flatten().filter(is_void).copied().collect()
+    /// The entries of a claim that are worth nothing.
+    pub(crate) fn void(&self, claim: &Claim) -> impl Iterator<Item = Line<'a>> {
+        let is_void = |it: &&Line<'a>| matches!(by(claim, it.pool, it.entry), Worth::Nothing(_));
+        self.of(claim).iter().filter(is_void).copied()
     }
 
     /// Whether a claim's allocation stands in a ledger.
@@ -91,7 +91,11 @@ pub(crate) fn worth(world: &World, pool: &str, entry: &LedgerEntry) -> Worth {
     let Some(seen) = seen else {
         return if claims.is_unreadable(&key) { Worth::Unknown } else { Worth::Unclaimed };
     };
-    let claim = Claim::Plain(seen);
+    by(&Claim::Plain(seen), pool, entry)
+}
+
+/// What an entry of a pool is worth by its claim.
+fn by(claim: &Claim, pool: &str, entry: &LedgerEntry) -> Worth {
     let mut stands = claim.allocations().iter().filter(|it| is_hold(it));
     match claim.horizon() {
         _ if stands.any(|it| is_about(entry, pool, it)) => Worth::Stands,

@@ -106,21 +106,8 @@ impl Controller for Dispatch {
         let roll = world.kept::<Mutex<Roll>>();
         let mut roll = roll.lock().unwrap_or_else(PoisonError::into_inner);
         let holders = || books.holdings.holders();
-        let mut turn = Turn {
-            world,
-            books: &books,
-            settings,
-            now,
-            charges: settings.quota.then(|| Charges::of(world, holders(), &settings, &mut roll)),
-            constraints: Some(&self.constraints),
-            floor: None,
-            yielding: BTreeSet::new(),
-            claimed: Claimed::default(),
-            closed: HashMap::new(),
-            passed: BTreeSet::new(),
-            reclaims: false,
-            plan: Plan::default(),
-        };
+        let mut turn = Turn::new(world, &books, settings, &self.constraints, now);
+        turn.charges = settings.quota.then(|| Charges::of(world, holders(), &settings, &mut roll));
         if settings.evicts() {
             turn.yielding = room::yielding(world, &books);
         }
@@ -144,7 +131,7 @@ struct Turn<'a> {
     now: Timestamp,
     /// The quota trees, where they count.
     charges: Option<Charges>,
-    constraints: Option<&'a Arc<Constraints>>,
+    constraints: &'a Arc<Constraints>,
     /// The nodes one by one, once somebody has asked for them.
     floor: Option<Floor<'a>>,
     /// Those that were told to make room and have not done so yet, where others wait for that.
@@ -207,6 +194,31 @@ enum Victim {
 }
 
 impl<'a> Turn<'a> {
+    /// One in which nothing was decided yet, and no quota counts.
+    fn new(
+        world: &'a World,
+        books: &'a Books,
+        settings: Settings,
+        constraints: &'a Arc<Constraints>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            world,
+            books,
+            settings,
+            now,
+            charges: None,
+            constraints,
+            floor: None,
+            yielding: BTreeSet::new(),
+            claimed: Claimed::default(),
+            closed: HashMap::new(),
+            passed: BTreeSet::new(),
+            reclaims: false,
+            plan: Plan::default(),
+        }
+    }
+
     fn decide(&mut self) {
         if let Some(until) = self.books.behind(self.now) {
             self.plan.look_at(until, self.now);

@@ -61,7 +61,7 @@ impl<'a> Scene<'a> {
         let mut stock = world.kept::<Kept>().take(objects);
         let mut spoilt = false;
         let overheads = Overheads::new(objects.pools.iter().map(|it| &**it));
-        let mut taken = Vec::new();
+        let (mut taken, mut void) = (Vec::new(), Vec::new());
         // A pool that was made anew has lost its ledger. Who has devices of it still has them.
         for seen in world.shelf::<Seen<DeviceClaim>>().all() {
             let claim = Claim::Plain(seen);
@@ -70,6 +70,7 @@ impl<'a> Scene<'a> {
                 let nodes = overhead::nodes(world, &claim).into_iter();
                 taken.extend(nodes.map(|node| (node, extra.clone())));
             }
+            void.extend(ledgers.void(&claim));
             for allocation in claim.allocations().iter().filter(|it| claim::is_hold(it)) {
                 if !ledgers.has(&claim, allocation) {
                     stock.snapshot.hold(allocation);
@@ -77,7 +78,6 @@ impl<'a> Scene<'a> {
                 }
             }
         }
-        let void = ledgers.void(world);
         for line in &void {
             stock.snapshot.release(line.pool, line.entry);
         }

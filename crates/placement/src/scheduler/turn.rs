@@ -77,7 +77,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// How much the plan writes, not counting what comes after another.
+    /// How much the plan writes; what comes one after the other for a pod is one.
     pub(super) fn writes(&self) -> usize {
         let after: usize = self.after.values().map(Vec::len).sum();
         self.plan.steps.len() + self.entries.len() + self.sharing.len() + after

@@ -1,6 +1,6 @@
 //! Whether there is room for one AppWrapper, and who makes some.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gantry_api::devices::DevicePool;
@@ -8,10 +8,10 @@ use gantry_api::queue::AppWrapperState;
 use gantry_devices::constraint::Constraints;
 use gantry_pods::devices::Seen;
 use gantry_pods::view::Pod;
-use gantry_reconcile::{Key, Plan, View as _, World};
+use gantry_reconcile::{Key, View as _, World};
 use jiff::Timestamp;
 
-use super::{Claimed, Turn, Verdict, Victim};
+use super::{Turn, Verdict, Victim};
 use crate::amounts::{Amounts, Lack};
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
@@ -67,7 +67,7 @@ impl<'a> Turn<'a> {
     fn read_by(&self) -> Option<&'a Arc<Constraints>> {
         // Settings may change while the world cannot: what it does not show is not looked at.
         let pools = self.world.shelf_at::<Seen<DevicePool>>(&Seen::<DevicePool>::RESOURCE);
-        self.constraints.filter(|_| self.settings.devices && pools.is_some())
+        (self.settings.devices && pools.is_some()).then_some(self.constraints)
     }
 
     /// Below which priority everything counts as free, where that is so.
@@ -165,22 +165,8 @@ pub(crate) fn missing(
     gone: BTreeSet<Key>,
     (wrapper, class): (&AppWrapper, &Class),
 ) -> Option<String> {
-    let mut turn = Turn {
-        world,
-        books,
-        settings: *settings,
-        // Nothing about room depends on it.
-        now: Timestamp::UNIX_EPOCH,
-        charges: None,
-        constraints: Some(constraints),
-        floor: None,
-        yielding: BTreeSet::new(),
-        claimed: Claimed::default(),
-        closed: HashMap::new(),
-        passed: BTreeSet::new(),
-        reclaims: false,
-        plan: Plan::default(),
-    };
+    // Nothing about room depends on the time.
+    let mut turn = Turn::new(world, books, *settings, constraints, Timestamp::UNIX_EPOCH);
     turn.floor = Some(Floor::with(world, books, turn.read_by(), added));
     let mut spared = Amounts::default();
     gone.iter().for_each(|key| spared.add(&turn.given(key, class)));
