@@ -85,17 +85,20 @@ impl Charges {
         self.roll.forest().missing_labels(&wrapper.metadata.labels).is_empty()
     }
 
-    /// Charges an AppWrapper.
+    /// Charges an AppWrapper, at the expense of those only whom it does not spare.
     ///
     /// # Errors
     /// What is missing, and where.
     pub(crate) fn charge(
         &mut self,
         wrapper: &AppWrapper,
+        spares: impl Fn(&Key) -> bool,
         settings: &Settings,
     ) -> Result<Allocation, String> {
         let forest = self.roll.forest_mut();
-        forest.try_allocate(&consumer(wrapper, settings)).map_err(|it| it.to_string())
+        let consumer = consumer(wrapper, settings);
+        let charged = forest.try_allocate_beside(&consumer, &|it| spares(it.key()));
+        charged.map_err(|it| it.to_string())
     }
 
     /// Takes the last charge back.

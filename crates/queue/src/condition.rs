@@ -173,11 +173,10 @@ impl Entry {
             Self::Backoff(Pause::Recalled(text)) | Self::Failed(text) => text,
             Self::PreemptCandidate(recall) => return Some(Cow::Owned(recall.message())),
             Self::Preempted(Preempted::Quota { by }) => {
-                return Some(Cow::Owned(format!("{RECLAIMED}{by}.")));
+                return Some(Cow::Owned(format!("{}{by}{}", RECLAIMED.0, RECLAIMED.1)));
             }
             Self::Preempted(Preempted::Priority { by }) => {
-                let text = format!("Makes room for AppWrapper {by}, which has a higher priority.");
-                return Some(Cow::Owned(text));
+                return Some(Cow::Owned(format!("{}{by}{}", EVICTED.0, EVICTED.1)));
             }
         };
         Some(Cow::Borrowed(text))
@@ -247,17 +246,33 @@ pub fn newest_since(status: &AppWrapperStatus, kind: &str) -> Option<Timestamp> 
     newest(status, kind).and_then(since)
 }
 
-/// What is said to one who gives its quota up, before the name of whom it is for.
-const RECLAIMED: &str = "Quota was reclaimed by AppWrapper ";
+/// What is said to one who gives its quota up, before the name of whom it is for, and after it.
+const RECLAIMED: (&str, &str) = ("Quota was reclaimed by AppWrapper ", ".");
+/// What is said to one who gives way to a higher priority.
+const EVICTED: (&str, &str) = ("Makes room for AppWrapper ", ", which has a higher priority.");
 
-/// For whom an AppWrapper gave its quota up, until it is looked at again itself.
+/// The AppWrapper that is named between two pieces of text.
+fn named_in(entry: &AppWrapperCondition, (before, after): (&str, &str)) -> Option<Key> {
+    let by = entry.message.as_deref()?.strip_prefix(before)?.strip_suffix(after)?;
+    let (namespace, name) = by.split_once('/')?;
+    Some(Key::new(namespace, name))
+}
+
+/// For whom an AppWrapper was taken back the last time that it was, and when, whatever it has done since.
 #[must_use]
-pub fn reclaimer(status: &AppWrapperStatus) -> Option<Key> {
+pub fn taken_back(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
+    let entry = newest(status, kind::PREEMPTED)?;
+    let by = named_in(entry, RECLAIMED).or_else(|| named_in(entry, EVICTED))?;
+    Some((by, since(entry)?))
+}
+
+/// For whom an AppWrapper gave its quota up, and when, until it is looked at again itself.
+#[must_use]
+pub fn reclaimer(status: &AppWrapperStatus) -> Option<(Key, Timestamp)> {
     let entry = newest(status, kind::PREEMPTED)?;
     let looked_at = newest_since(status, kind::HEAD_OF_LINE);
-    let by = entry.message.as_deref()?.strip_prefix(RECLAIMED)?.strip_suffix('.')?;
-    let (namespace, name) = by.split_once('/')?;
-    (since(entry) > looked_at).then(|| Key::new(namespace, name))
+    let by = named_in(entry, RECLAIMED)?;
+    since(entry).filter(|it| Some(*it) > looked_at).map(|since| (by, since))
 }
 
 /// Says that the newest entry of all still holds: it was looked at now.

@@ -30,8 +30,10 @@ use crate::settings::{Live, Settings};
 use crate::state::Transition;
 use crate::status;
 
+use dispute::Spared;
 use room::Room;
 
+mod dispute;
 mod owners;
 pub(crate) mod room;
 mod tell;
@@ -139,6 +141,10 @@ struct Turn<'a> {
     claimed: Claimed,
     /// Classes that do not fit any more, and why.
     closed: HashMap<Arc<Class>, Misfit>,
+    /// Those that do not fit though others like them may, and why.
+    barred: BTreeMap<Key, Misfit>,
+    /// Whom the one that is looked at takes nothing from.
+    spared: Spared,
     /// Those that pass, or will when others are gone: nobody is looked at twice.
     passed: BTreeSet<Key>,
     /// Whether somebody is told in this plan to give its quota up.
@@ -172,8 +178,10 @@ enum Verdict {
     },
     /// It passes when those have made room that were told to.
     Coming,
-    /// It does not fit.
+    /// It does not fit, and nobody like it does.
     Misfit(Misfit),
+    /// It does not fit, because it may not take from somebody what others may.
+    Barred(Misfit),
     /// That cannot be said before something else has happened.
     Later,
 }
@@ -213,6 +221,8 @@ impl<'a> Turn<'a> {
             yielding: BTreeSet::new(),
             claimed: Claimed::default(),
             closed: HashMap::new(),
+            barred: BTreeMap::new(),
+            spared: Spared::Nobody,
             passed: BTreeSet::new(),
             reclaims: false,
             plan: Plan::default(),
@@ -267,6 +277,14 @@ impl<'a> Turn<'a> {
                         walk.go_on(stop);
                     }
                 }
+                Verdict::Barred(misfit) => {
+                    self.hold(&wrapper, &misfit, None);
+                    if self.holds_line(&wrapper, &misfit) {
+                        return;
+                    }
+                    self.barred.insert(wrapper.metadata.key(), misfit);
+                    walk.go_on(stop);
+                }
                 Verdict::Later => {}
             }
         }
@@ -291,7 +309,7 @@ impl<'a> Turn<'a> {
                 // It has waited for this: nobody takes it away, whoever came since.
                 Verdict::Fits { victims, sure } => self.pass(&wrapper, class, &victims, sure),
                 Verdict::Coming => self.await_room(&wrapper, class),
-                Verdict::Misfit(misfit) => {
+                Verdict::Misfit(misfit) | Verdict::Barred(misfit) => {
                     self.hold(&wrapper, &misfit, Some(until));
                     self.plan.look_within(hold::AGAIN);
                     return true;
@@ -334,13 +352,31 @@ impl<'a> Turn<'a> {
     /// Finds out whether an AppWrapper fits beside all that was given so far: into its quota first, then
     /// into what is available.
     fn judge(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
+        self.spared = match self.charges {
+            Some(_) => Spared::by(self.world, wrapper, &self.settings, self.now),
+            None => Spared::Nobody,
+        };
+        let verdict = self.judge_alone(wrapper, class);
+        match (verdict, self.spared.why()) {
+            (Verdict::Misfit(Misfit { pause, message }), Some(why)) => {
+                if let Spared::Earlier { until, .. } = self.spared {
+                    self.plan.look_at(until, self.now);
+                }
+                Verdict::Barred(Misfit { pause, message: format!("{message}; {why}") })
+            }
+            (verdict, _) => verdict,
+        }
+    }
+
+    fn judge_alone(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
         let Some(charges) = &mut self.charges else {
             return self.judge_room(wrapper, class, &Amounts::default(), &[]);
         };
+        let spares = |key: &Key| self.spared.is(key, self.world);
         if !charges.knows(wrapper) {
             return Verdict::Later;
         }
-        let allocation = match charges.charge(wrapper, &self.settings) {
+        let allocation = match charges.charge(wrapper, spares, &self.settings) {
             Ok(allocation) => allocation,
             Err(why) => return Verdict::misfit(Pause::Quota, why),
         };
@@ -366,12 +402,15 @@ impl<'a> Turn<'a> {
             other @ (Verdict::Fits { .. }
             | Verdict::Coming
             | Verdict::Misfit(_)
+            | Verdict::Barred(_)
             | Verdict::Later) => other,
         };
         if let Some(charges) = &mut self.charges {
             match verdict {
                 Verdict::Fits { .. } | Verdict::Coming => charges.keep(allocation),
-                Verdict::Misfit(_) | Verdict::Later => charges.undo(allocation),
+                Verdict::Misfit(_) | Verdict::Barred(_) | Verdict::Later => {
+                    charges.undo(allocation);
+                }
             }
         }
         verdict

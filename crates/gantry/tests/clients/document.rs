@@ -31,6 +31,33 @@ fn follow(shell: &Shell, commands: &str) -> Outcome {
     outcome
 }
 
+#[test]
+fn every_command_of_the_readme_works() {
+    let shell = Shell::without_cluster();
+    // What `make build` would have made.
+    let target = shell.home().join("target");
+    fs::create_dir_all(target.join("release")).unwrap();
+    symlink(env!("CARGO_BIN_EXE_gantry"), target.join("release/gantry")).unwrap();
+    let before = format!(
+        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nmake() {{ :; }}\n\
+         export CARGO_TARGET_DIR={}\n",
+        target.display()
+    );
+    let Outcome { out, err, .. } = follow(&shell, &(before + &commands("../README.md", "sh")));
+    for words in [
+        "node/big-0 condition met",
+        "insufficient nvidia.com/gpu",
+        r#"{"tune":[{"driver":"gpu.gantry.dev""#,
+        "Resources: cpu: needs 800",
+        "appwrapper.workload.codeflare.dev/train condition met",
+        "\nno\n",
+        "\nyes\n",
+        "kind: DeviceClass",
+    ] {
+        assert!(out.to_lowercase().contains(&words.to_lowercase()), "{words}\n{out}\n{err}");
+    }
+}
+
 #[tokio::test]
 async fn every_command_of_the_tour_works() {
     let server = Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap();

@@ -27,13 +27,19 @@ pub(super) struct Outcome {
 impl Shell {
     /// A new home with a copy of this kubeconfig, which may be changed.
     pub(super) fn new(kubeconfig: &Path) -> Self {
+        let shell = Self::without_cluster();
+        fs::copy(kubeconfig, shell.home().join("kubeconfig")).unwrap();
+        shell
+    }
+
+    /// A new home that knows no cluster yet.
+    pub(super) fn without_cluster() -> Self {
         let home = tempfile::tempdir().unwrap();
         let bin = home.path().join("bin");
         fs::create_dir(&bin).unwrap();
         let kubectl = Programs::find().unwrap().path("kubectl").unwrap();
         symlink(kubectl, bin.join("kubectl")).unwrap();
         symlink(env!("CARGO_BIN_EXE_gantry"), bin.join("gantry")).unwrap();
-        fs::copy(kubeconfig, home.path().join("kubeconfig")).unwrap();
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display());
         Self { home, path }
     }

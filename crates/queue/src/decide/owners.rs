@@ -1,14 +1,15 @@
 //! Those for whom others give their quota up.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_reconcile::{Held, Key};
+use jiff::Timestamp;
 
 use super::{PASSES, Turn, Verdict};
 use crate::app_wrapper::AppWrapper;
-use crate::condition;
+use crate::condition::{self, kind};
 use crate::order::Class;
 
 impl Turn<'_> {
@@ -19,20 +20,31 @@ impl Turn<'_> {
         let Some(charges) = &self.charges else { return };
         let shelf = self.world.shelf::<AppWrapper>();
         let given_up = charges.yielding().chain(self.books.fresh.iter().map(|(_, key)| key));
-        let owners: BTreeSet<Key> = given_up
-            .filter_map(|key| condition::reclaimer(&shelf.get(key)?.status))
-            .filter(|key| self.books.lines.class(key).is_some() && !self.passed.contains(key))
-            .collect();
-        let mut owners: Vec<Arc<AppWrapper>> =
-            owners.iter().filter_map(|key| shelf.get(key)).collect();
-        owners.sort_by_key(|it| (Reverse(it.spec.priority), it.first_seen(), it.metadata.key()));
-        for owner in owners.iter().take(PASSES) {
+        let mut since: BTreeMap<Key, Timestamp> = BTreeMap::new();
+        for (key, when) in given_up.filter_map(|key| condition::reclaimer(&shelf.get(key)?.status))
+        {
+            if self.books.lines.class(&key).is_some() && !self.passed.contains(&key) {
+                since.entry(key).and_modify(|it| *it = when.min(*it)).or_insert(when);
+            }
+        }
+        let owners = since.into_iter().filter_map(|(key, when)| Some((when, shelf.get(&key)?)));
+        // Who was looked at since had what was given up for it, or could not use it.
+        let waits = |(when, owner): &(Timestamp, Arc<AppWrapper>)| {
+            condition::newest_since(&owner.status, kind::HEAD_OF_LINE) < Some(*when)
+        };
+        let mut owners: Vec<(Timestamp, Arc<AppWrapper>)> = owners.filter(waits).collect();
+        // For whom something was given up first. Others may be more important and have given up something
+        // for that one themselves: they must not be before it again.
+        owners.sort_by_key(|(when, it)| {
+            (*when, Reverse(it.spec.priority), it.first_seen(), it.metadata.key())
+        });
+        for (_, owner) in owners.iter().take(PASSES) {
             let Some(class) = self.books.lines.class(&owner.metadata.key()) else { continue };
             match self.judge(owner, class) {
                 Verdict::Fits { victims, sure } => self.pass(owner, class, &victims, sure),
                 Verdict::Coming => self.await_room(owner, class),
                 // Something else is in its way: it has its place in the queue.
-                Verdict::Misfit(_) | Verdict::Later => {}
+                Verdict::Misfit(_) | Verdict::Barred(_) | Verdict::Later => {}
             }
         }
     }

@@ -32,7 +32,7 @@ impl Turn<'_> {
 
     /// Tells those why they wait who do not know yet.
     pub(super) fn tell(&mut self) {
-        if self.closed.is_empty() {
+        if self.closed.is_empty() && self.barred.is_empty() {
             return;
         }
         let most = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
@@ -89,7 +89,8 @@ impl Turn<'_> {
         if self.passed.contains(key) {
             return None;
         }
-        self.closed.get(self.books.lines.class(key)?).cloned()
+        let class = self.books.lines.class(key)?;
+        self.barred.get(key).or_else(|| self.closed.get(class)).cloned()
     }
 
     fn park(&mut self, wrapper: &AppWrapper, misfit: Misfit) {

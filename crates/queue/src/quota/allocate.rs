@@ -16,26 +16,33 @@ pub(super) enum Push {
     Anyone,
 }
 
+/// Whom a newcomer takes nothing from, though it could.
+pub(super) type Spares<'a> = &'a dyn Fn(&ConsumerId) -> bool;
+
 impl Tree {
     /// Places a consumer where there is room for it, or where room can be made.
     ///
-    /// Those who had to leave the tree for it are returned, in the order in which they left.
+    /// Those who had to leave the tree for it are returned, in the order in which they left. Whom
+    /// the newcomer spares is not among them.
     ///
     /// # Errors
     /// If there is no room; then nothing has changed.
     pub(super) fn allocate(
         &mut self,
         holder: &Arc<Holder>,
+        spares: Spares<'_>,
         journal: &mut Journal,
     ) -> Result<Vec<ConsumerId>, Refusal> {
         let start = journal.len();
         let mut victims = Vec::new();
         let mut refusal = None;
         loop {
-            let Err(last) = self.climb(holder, &mut victims, journal) else { return Ok(victims) };
+            let Err(last) = self.climb(holder, spares, &mut victims, journal) else {
+                return Ok(victims);
+            };
             refusal.get_or_insert_with(|| self.exceeded(last, &holder.request));
             // Each round removes someone, so there is an end.
-            if !self.preempt(last, holder, &mut victims, journal) {
+            if !self.preempt(last, holder, spares, &mut victims, journal) {
                 break;
             }
         }
@@ -48,6 +55,7 @@ impl Tree {
     fn climb(
         &mut self,
         holder: &Arc<Holder>,
+        spares: Spares<'_>,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> Result<(), usize> {
@@ -59,7 +67,7 @@ impl Tree {
             passed_hard |= is_hard;
             let push = if is_placed { Push::Anyone } else { Push::Lower };
             let has_room = self.nodes[node].fits(&holder.request)
-                || self.slide_up(node, holder, push, victims, journal);
+                || self.slide_up(node, (holder, spares), push, victims, journal);
             match (is_placed, has_room) {
                 (false, true) => {
                     self.place(node, Arc::clone(holder), journal);
@@ -93,7 +101,7 @@ impl Tree {
     pub(super) fn slide_up(
         &mut self,
         node: usize,
-        holder: &Holder,
+        (holder, spares): (&Holder, Spares<'_>),
         push: Push,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
@@ -110,7 +118,8 @@ impl Tree {
             return false;
         }
         let may_move = |other: &Holder| {
-            below.is_none_or(|limit| other.priority < limit) && (other.preemptable || !is_root)
+            let stays = !other.preemptable || spares(&other.id);
+            below.is_none_or(|limit| other.priority < limit) && !(stays && is_root)
         };
         gone.fill(0);
         let mut moving = Vec::new();
@@ -161,6 +170,7 @@ impl Tree {
         &mut self,
         last: usize,
         holder: &Holder,
+        spares: Spares<'_>,
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> bool {
@@ -182,7 +192,8 @@ impl Tree {
         let mut has_room = false;
         'way: for node in way {
             for (&arrival, other) in &self.nodes[node].placed {
-                if other.priority >= holder.priority || !other.preemptable {
+                let stays = !other.preemptable || spares(&other.id);
+                if other.priority >= holder.priority || stays {
                     continue;
                 }
                 add(&mut gone, &other.request);
@@ -254,7 +265,7 @@ impl Tree {
     /// for it; else on the node it names, whether or not it fits.
     pub(super) fn resume(&mut self, holder: &Arc<Holder>, journal: &mut Journal) {
         let (start, mut victims) = (journal.len(), Vec::new());
-        let placed = self.climb(holder, &mut victims, journal);
+        let placed = self.climb(holder, &|_| false, &mut victims, journal);
         if placed.is_err() || !victims.is_empty() {
             self.take_back(journal, start);
             self.force(holder.home, holder, journal);

@@ -123,12 +123,24 @@ impl Forest {
     /// # Errors
     /// If a tree has no room, or does not have the leaf the consumer names; then nothing has changed.
     pub fn try_allocate(&mut self, consumer: &Consumer) -> Result<Allocation, Refusal> {
+        self.try_allocate_beside(consumer, &|_| false)
+    }
+
+    /// The same, at the expense of those only whom it does not spare.
+    ///
+    /// # Errors
+    /// As [`Forest::try_allocate`].
+    pub fn try_allocate_beside(
+        &mut self,
+        consumer: &Consumer,
+        spares: &dyn Fn(&ConsumerId) -> bool,
+    ) -> Result<Allocation, Refusal> {
         let id = &consumer.id;
         let mut allocation = self.begin(id);
         if !self.holds(id) {
             let holders: Result<Vec<_>, _> =
                 self.trees.iter().map(|tree| tree.admit(consumer)).collect();
-            self.allocate(&holders?, &mut allocation)?;
+            self.allocate(&holders?, spares, &mut allocation)?;
             let member = |id: &ConsumerId| self.members.remove_entry(id);
             allocation.removed = allocation.victims.iter().filter_map(member).collect();
             self.enter(consumer);
@@ -156,6 +168,7 @@ impl Forest {
     fn allocate(
         &mut self,
         holders: &[Arc<Holder>],
+        spares: &dyn Fn(&ConsumerId) -> bool,
         allocation: &mut Allocation,
     ) -> Result<(), Refusal> {
         let Allocation { victims, journals, .. } = allocation;
@@ -171,7 +184,7 @@ impl Forest {
                     tree.release(victim, journal);
                 }
                 if !agreed[index] {
-                    match tree.allocate(&holders[index], journal) {
+                    match tree.allocate(&holders[index], spares, journal) {
                         Ok(found) => {
                             agreed[index] = true;
                             victims.extend(found);

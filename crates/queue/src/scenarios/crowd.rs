@@ -18,6 +18,8 @@ use crate::quota::Subtree;
 use crate::quota_status::QuotaStatus;
 use crate::{Dispatch, Live, Progress, Settings, charge};
 
+mod forest;
+
 /// Microseconds since the beginning.
 type Micros = u64;
 
@@ -84,6 +86,8 @@ struct Crowd<'a> {
     limit: Option<(Micros, Micros)>,
     booked: Micros,
     jobs: BTreeSet<String>,
+    /// When whoever is not done by then never will be.
+    end: Micros,
 }
 
 /// What came of it.
@@ -97,6 +101,8 @@ struct Figures {
     statuses: usize,
     /// Requests by controller.
     writes: BTreeMap<&'static str, usize>,
+    /// Where those are that have not completed.
+    open: BTreeMap<String, String>,
 }
 
 impl Figures {
@@ -130,6 +136,7 @@ impl<'a> Crowd<'a> {
             limit: limit.map(|(rate, burst)| (SECOND / rate, SECOND / rate * (burst - 1))),
             booked: 0,
             jobs: BTreeSet::new(),
+            end: 600 * SECOND,
         }
     }
 
@@ -147,9 +154,8 @@ impl<'a> Crowd<'a> {
     fn run(mut self) -> Figures {
         self.news();
         self.work();
-        let end = 600 * SECOND;
         while let Some(((when, _), event)) = self.events.pop_first() {
-            if when > end {
+            if when > self.end {
                 break;
             }
             self.now = when;
@@ -303,6 +309,7 @@ impl<'a> Crowd<'a> {
             taken_back: BTreeMap::new(),
             statuses: 0,
             writes: self.desks.iter().map(|it| (it.controller.name(), it.writes)).collect(),
+            open: BTreeMap::new(),
         };
         let mut steps: BTreeMap<String, String> = BTreeMap::new();
         for (text, _) in self.server.history(&AppWrapper::RESOURCE) {
@@ -314,6 +321,8 @@ impl<'a> Crowd<'a> {
             if step == "Preempted" && steps.get(&name) != Some(&step) {
                 *figures.taken_back.entry(name.clone()).or_default() += 1;
             }
+            let said = object["status"]["message"].as_str().unwrap_or_default();
+            figures.open.insert(name.clone(), format!("{step}: {said}"));
             if step == "Completed" && steps.get(&name) != Some(&step) {
                 figures.completed += 1;
                 let list = object["status"]["conditions"].as_array().unwrap();
@@ -326,6 +335,7 @@ impl<'a> Crowd<'a> {
             }
             steps.insert(name, step);
         }
+        figures.open.retain(|name, _| steps.get(name).is_none_or(|it| it != "Completed"));
         figures
     }
 }

@@ -45,7 +45,7 @@ fn qu_5_slide_up() {
         let before = tree.clone();
         let wants = tree.take_in(&leaf("w", priority, cpu));
         let (mut victims, start) = (Vec::new(), journal.len());
-        let moved = tree.slide_up(mid, &wants, push, &mut victims, &mut journal);
+        let moved = tree.slide_up(mid, (&wants, &|_| false), push, &mut victims, &mut journal);
         assert_eq!(moved, expected.is_some(), "{why}");
         if let Some((up, out)) = expected {
             let parent: Vec<ConsumerId> = tree.on("root").cloned().collect();

@@ -1,0 +1,108 @@
+//! Two who may each take from the other what it has.
+//!
+//! An owner gets its quota back from whoever borrowed it, though that be more important; who is more
+//! important takes the quota of its own node from whoever has it, an owner or not. So of two jobs each may
+//! have a right to what the other holds: one owns the quota of a node, the other is larger than the node and
+//! more important; or each owns in one tree what the other borrows there. They would take it from each other
+//! without end, and neither would ever be done. Then the one that comes first in the queue keeps it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use gantry_reconcile::{Key, World};
+use jiff::Timestamp;
+
+use crate::app_wrapper::AppWrapper;
+use crate::condition;
+use crate::settings::Settings;
+
+/// Whom an AppWrapper takes nothing from, though quota trees or priorities would let it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Spared {
+    /// It was never taken back, or whom it was taken back for is done.
+    Nobody,
+    /// It was taken back not long ago: those who come before it in the queue. If all who are taken back do
+    /// so, what is taken goes in one direction, and there is an end. It goes on for as long as the AppWrapper
+    /// had been there by then, and for a pause at least: who is taken back again and again does so for twice
+    /// as long each time, so that in the end others are done before they are disturbed.
+    Earlier {
+        /// Where it is in the queue itself.
+        place: Place,
+        /// How long that goes on.
+        until: Timestamp,
+    },
+    /// It was taken back, and this is the one that runs because of that: the one it made room for; or,
+    /// where that one was taken back in turn, the one it made room for, and so on. Who comes before all of
+    /// these in the queue spares nobody.
+    Cause(Key),
+}
+
+impl Spared {
+    /// Whom an AppWrapper spares.
+    pub(super) fn by(
+        world: &World,
+        wrapper: &AppWrapper,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let Some((mut next, since)) = condition::taken_back(&wrapper.status) else {
+            return Self::Nobody;
+        };
+        let own = place(wrapper);
+        let age = since.duration_since(wrapper.first_seen()).unsigned_abs();
+        match since.checked_add(age.max(settings.backoff)) {
+            Ok(until) if until > now => return Self::Earlier { place: own, until },
+            Ok(_) | Err(_) => {}
+        }
+        let shelf = world.shelf::<AppWrapper>();
+        let mut is_first = true;
+        let mut met = BTreeSet::from([wrapper.metadata.key()]);
+        loop {
+            let Some(other) = shelf.get(&next) else { return Self::Nobody };
+            // A circle of those that all wait keeps nobody from anything.
+            if !met.insert(next.clone()) {
+                return Self::Nobody;
+            }
+            is_first &= own < place(&other);
+            if other.status.can_run {
+                return if is_first { Self::Nobody } else { Self::Cause(next) };
+            }
+            match condition::taken_back(&other.status).filter(|_| other.is_queued()) {
+                Some((cause, _)) => next = cause,
+                None => return Self::Nobody,
+            }
+        }
+    }
+
+    /// Whether somebody is spared.
+    pub(super) fn is(&self, key: &Key, world: &World) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Earlier { place: own, .. } => {
+                let other = world.shelf::<AppWrapper>().get(key);
+                other.is_some_and(|it| place(&it) < *own)
+            }
+            Self::Cause(cause) => cause == key,
+        }
+    }
+
+    /// What people are told about it.
+    pub(super) fn why(&self) -> Option<String> {
+        match self {
+            Self::Nobody => None,
+            Self::Earlier { .. } => {
+                let text = "it was taken back, and takes nothing from those before it for a while";
+                Some(text.to_owned())
+            }
+            Self::Cause(cause) => Some(format!("it made room for {cause}, which runs")),
+        }
+    }
+}
+
+/// Where an AppWrapper is in the queue: what is smaller goes first. With priorities that change nobody is
+/// taken back.
+type Place = (Reverse<i32>, Timestamp, Key);
+
+fn place(wrapper: &AppWrapper) -> Place {
+    (Reverse(wrapper.spec.priority), wrapper.first_seen(), wrapper.metadata.key())
+}
