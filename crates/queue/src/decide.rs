@@ -14,6 +14,7 @@ use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Plan, World};
 use jiff::Timestamp;
 
+use crate::access;
 use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
@@ -32,6 +33,7 @@ use crate::status;
 
 use room::Room;
 
+mod kept_back;
 mod owners;
 pub(crate) mod room;
 mod tell;
@@ -82,11 +84,12 @@ impl Controller for Dispatch {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let Settings { quota, devices, .. } = self.settings.get();
+        let Settings { quota, devices, check_user_access, .. } = self.settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
         let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let devices = devices.then(claims::kinds).into_iter().flatten();
-        others.into_iter().chain(quota).chain(devices).collect()
+        let access = check_user_access.then(access::kinds).into_iter().flatten();
+        others.into_iter().chain(quota).chain(devices).chain(access).collect()
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -176,6 +179,8 @@ enum Verdict {
     Misfit(Misfit),
     /// That cannot be said before something else has happened.
     Later,
+    /// It is not asked: its author may not have it, or nobody knows yet. Others like it may.
+    KeptBack,
 }
 
 impl Verdict {
@@ -268,6 +273,7 @@ impl<'a> Turn<'a> {
                     }
                 }
                 Verdict::Later => {}
+                Verdict::KeptBack => walk.go_on(stop),
             }
         }
         self.tell();
@@ -296,7 +302,7 @@ impl<'a> Turn<'a> {
                     self.plan.look_within(hold::AGAIN);
                     return true;
                 }
-                Verdict::Later => {}
+                Verdict::Later | Verdict::KeptBack => {}
             }
         }
         false
@@ -332,8 +338,11 @@ impl<'a> Turn<'a> {
     }
 
     /// Finds out whether an AppWrapper fits beside all that was given so far: into its quota first, then
-    /// into what is available.
+    /// into what is available. Whose author may not have it is charged nothing, and nobody makes room.
     fn judge(&mut self, wrapper: &AppWrapper, class: &Class) -> Verdict {
+        if self.keeps_back(wrapper) {
+            return Verdict::KeptBack;
+        }
         let Some(charges) = &mut self.charges else {
             return self.judge_room(wrapper, class, &Amounts::default(), &[]);
         };
@@ -366,12 +375,13 @@ impl<'a> Turn<'a> {
             other @ (Verdict::Fits { .. }
             | Verdict::Coming
             | Verdict::Misfit(_)
-            | Verdict::Later) => other,
+            | Verdict::Later
+            | Verdict::KeptBack) => other,
         };
         if let Some(charges) = &mut self.charges {
             match verdict {
                 Verdict::Fits { .. } | Verdict::Coming => charges.keep(allocation),
-                Verdict::Misfit(_) | Verdict::Later => charges.undo(allocation),
+                Verdict::Misfit(_) | Verdict::Later | Verdict::KeptBack => charges.undo(allocation),
             }
         }
         verdict
