@@ -9,12 +9,12 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster::{Cast, JOBS, Play, node, scenario};
+use super::cluster::{Cast, JOBS, Play, catalog, node, scenario};
 use super::laws::{ends, job, proven};
-use crate::Settings;
 use crate::access::{self, Answer, Question, Recording, Right};
-use crate::app_wrapper::{AUTHOR, AppWrapper};
+use crate::app_wrapper::{AUTHOR, AppWrapper, TypeName};
 use crate::author::Author;
+use crate::{Live, Progress, Settings};
 
 /// Asks about authors and is always answered: `bob` may not create Jobs, and everybody else may. What is said
 /// is put down on the server, where the other controllers of the harness see it.
@@ -153,6 +153,55 @@ fn ds_9_nobody_makes_room_for_who_may_not() {
     assert_eq!(play.state("denied"), "Failed Failed");
     assert_eq!(play.state("long"), "Running Running");
     assert!(!play.conditions("long").contains(&"Preempted".to_owned()));
+}
+
+/// Kinds may come, and authors change, after an AppWrapper has passed.
+#[test]
+fn ds_9_nothing_is_made_that_its_author_may_not_create() {
+    let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
+    let denied = || Answer::Denied {
+        resource: "jobs".to_owned(),
+        group: "batch".to_owned(),
+        reason: String::new(),
+    };
+    let table = [
+        ("who may", Some("alice"), Some(Answer::Allowed), vec!["create"], None),
+        ("nobody has asked", Some("alice"), None, vec![], Some("AccessUnsettled")),
+        ("a kind that came", Some("alice"), Some(Answer::NoKind), vec![], Some("AccessUnsettled")),
+        ("who may not", Some("alice"), Some(denied()), vec!["patch"], None),
+        ("nobody", None, Some(Answer::Allowed), vec!["patch"], None),
+    ];
+    for (why, user, answer, verbs, held) in table {
+        let progress = Progress::new(Live::new(settings()), catalog());
+        let world = World::new(progress.kinds());
+        world.shelf::<Recording>().set(Recording::new(at(0)));
+        let (_, mut object) = by(user, "one", 0, "100m");
+        object["metadata"]["uid"] = json!("u");
+        object["metadata"]["resourceVersion"] = json!("1");
+        object["metadata"]["creationTimestamp"] = json!(at(0));
+        object["status"] = json!({
+            "state": "Pending", "queuejobstate": "HeadOfLine", "canrun": true,
+            "conditions": [{"type": "HeadOfLine", "status": "True", "reason": "FrontOfQueue.",
+                "lastTransitionMicroTime": at(2), "lastUpdateMicroTime": at(2)}],
+        });
+        world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
+        let question = Question {
+            author: json!({"username": "alice"}).to_string(),
+            namespace: "test".to_owned(),
+            name: TypeName::of(&JOBS),
+        };
+        if let Some(answer) = answer {
+            world.shelf::<Right>().set(question.answered(answer, at(2)));
+        }
+        let plan = progress.plan(&world, &Key::new("test", "one"), at(3));
+        let found: Vec<&str> = plan.steps.iter().map(|it| it.write.verb()).collect();
+        assert_eq!(found, verbs, "{why}");
+        assert_eq!(plan.held.first().map(|it| it.reason.as_ref()), held, "{why}");
+        if verbs == ["patch"] {
+            let Write::Merge { body, .. } = &plan.steps[0].write else { panic!("{why}") };
+            assert_eq!(body["status"]["queuejobstate"], "Failed", "{why}");
+        }
+    }
 }
 
 #[test]
