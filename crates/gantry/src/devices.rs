@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use crate::up::Door;
 
 mod configs;
-pub mod webhook;
 
 pub use configs::Reader;
 

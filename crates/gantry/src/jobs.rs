@@ -2,6 +2,7 @@
 //! what is counted.
 
 mod counts;
+pub(crate) mod reviewer;
 mod scout;
 
 use std::sync::{Arc, OnceLock};
@@ -9,9 +10,11 @@ use std::sync::{Arc, OnceLock};
 use gantry_controller::{Actor, Handle, Seat};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_queue::access::{Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota_status::QuotaStatus;
 use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, charge};
+use gantry_reconcile::{Resource, View as _};
 use kube::Client;
 
 use crate::config::operator::{self, DemandInference};
@@ -19,10 +22,14 @@ use crate::config::operator::{self, DemandInference};
 pub use scout::Rights;
 
 use counts::Counts;
+use reviewer::Reviewer;
 use scout::Scout;
 
 /// Who owns the fields the queue writes, and whom its events come from.
-const NAME: &str = "gantry-queue";
+pub(crate) const NAME: &str = "gantry-queue";
+
+/// What the queue finds out itself and no server serves.
+pub const FACTS: [Resource; 2] = [Right::RESOURCE, Recording::RESOURCE];
 
 /// AppWrappers that are looked after at once: as many as the decision about all of them has writes under way,
 /// so that where requests are limited what was decided gets on as fast as what is decided next.
@@ -33,6 +40,8 @@ const HANDS: usize = 16;
 pub struct Part {
     settings: Live,
     scout: Arc<Scout>,
+    /// Where authors must be allowed to create what they wrap.
+    reviewer: Option<Arc<Reviewer>>,
     counts: Arc<Counts>,
     handle: Arc<OnceLock<Handle>>,
 }
@@ -44,9 +53,12 @@ impl Part {
     /// There is one already that is counted here.
     pub fn new(settings: Settings, metrics: &Metrics) -> Result<Self, RegisterError> {
         let handle = Arc::<OnceLock<Handle>>::default();
+        let catalog = Catalog::open();
+        let reviewer = || Arc::new(Reviewer::new(catalog.clone()));
         Ok(Self {
             settings: Live::new(settings),
-            scout: Arc::new(Scout::new(Catalog::open())),
+            reviewer: settings.check_user_access.then(reviewer),
+            scout: Arc::new(Scout::new(catalog)),
             counts: Arc::new(Counts::register(metrics, Arc::clone(&handle))?),
             handle,
         })
@@ -74,15 +86,29 @@ impl Part {
         }
         seats.retain(|it| runs(it.controller.name()));
         seats.push(seat(Arc::<Scout>::clone(&self.scout)).alone());
+        let reviewer = self.reviewer.iter().map(|it| seat(Arc::<Reviewer>::clone(it)).alone());
+        seats.extend(reviewer);
         seats.push(seat(Arc::<Counts>::clone(&self.counts)).alone());
         seats
     }
 
-    /// Finds out about kinds, and counts, for as long as the tasks run. `client` asks in the name of
+    /// Finds out about kinds and authors, and counts, for as long as the tasks run. `client` asks in the name of
     /// whoever makes the items.
     pub fn spawn(&self, tasks: &mut Tasks, handle: &Handle, client: Client, rights: Rights) {
         // A part is started once.
         let _ = self.handle.set(handle.clone());
+        if let Some(reviewer) = self.reviewer.clone() {
+            let (seen, client) = (handle.clone(), client.clone());
+            let clock = tasks.clock().clone();
+            tasks.spawn("rights of authors", OnLoss::EndOwner, move |stop| async move {
+                tokio::select! {
+                    // Either may be dropped: what was found out is put down at once.
+                    () = stop.cancelled() => {}
+                    () = reviewer.run(&seen, &client, &clock) => {}
+                }
+                Ok(())
+            });
+        }
         let (scout, seen) = (Arc::clone(&self.scout), handle.clone());
         let clock = tasks.clock().clone();
         tasks.spawn("kinds of items", OnLoss::EndOwner, move |stop| async move {
@@ -139,7 +165,7 @@ pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings
         packing_check,
         fairness,
         active_eviction,
-        check_user_access: _,
+        check_user_access,
     } = keys;
     Settings {
         dynamic_priority: *dynamic_priority,
@@ -158,6 +184,7 @@ pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings
         packing_check: *packing_check,
         fairness: *fairness,
         active_eviction: *active_eviction,
+        check_user_access: *check_user_access,
         devices: devices.enabled,
     }
 }
@@ -180,7 +207,8 @@ mod tests {
         assert_eq!(of(""), Settings::default());
         let other = of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: full, \
                         requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true, \
-                        packingCheck: true, fairness: true, activeEviction: true}\n\
+                        packingCheck: true, fairness: true, activeEviction: true, \
+                        checkUserAccess: true}\n\
                         devices: {enabled: true}");
         let expected = Settings {
             backoff: std::time::Duration::from_secs(7),
@@ -192,6 +220,7 @@ mod tests {
             packing_check: true,
             fairness: true,
             active_eviction: true,
+            check_user_access: true,
             devices: true,
             ..Settings::default()
         };

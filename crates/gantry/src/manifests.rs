@@ -5,14 +5,15 @@
 //! is a file of its own in `config/operator/optional`.
 
 use gantry_placement::admission::CONFIGURATION;
+use gantry_queue::author;
 use serde_json::{Value, json};
 
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
-use crate::devices::webhook::SERVICE;
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
 use crate::operator::scaling::LEDGER;
 use crate::operator::webhook::SECRET;
+use crate::questions::SERVICE;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
@@ -221,8 +222,14 @@ fn binding(role: &str) -> Value {
 fn access_reviews() -> Vec<Value> {
     let name = "gantry-access-reviews";
     let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);
-    let about = "Lets the operator ask what others may do; for mcad.checkUserAccess.";
-    vec![cluster_wide(name, about, &[reviews]), cluster_binding(name)]
+    let about = "Lets the operator ask what others may do, and tell the API server to ask it who makes \
+                 AppWrappers; for mcad.checkUserAccess. It could then have the server ask it about \
+                 everything.";
+    let hooks = webhook_rules(&["mutatingwebhookconfigurations"], author::CONFIGURATION);
+    let rules: Vec<Value> = [reviews].into_iter().chain(hooks).collect();
+    let mut all = vec![cluster_wide(name, about, &rules), cluster_binding(name)];
+    all.extend(webhook_place(name));
+    all
 }
 
 fn devices() -> Vec<Value> {
@@ -236,11 +243,23 @@ fn devices_webhook() -> Vec<Value> {
     let name = "gantry-devices-webhook";
     let about = "Lets the operator tell the API server to ask it about pods that claim devices; for \
                  devices.webhook.enabled. It could then have the server ask it about everything.";
-    let group = "admissionregistration.k8s.io";
     let both = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-    let mut own = rule(group, both, &["get", "patch"]);
-    own["resourceNames"] = json!([CONFIGURATION]);
-    let everywhere = cluster_wide(name, about, &[rule(group, both, &["create"]), own]);
+    let everywhere = cluster_wide(name, about, &webhook_rules(both, CONFIGURATION));
+    let mut all = vec![everywhere, cluster_binding(name)];
+    all.extend(webhook_place(name));
+    all
+}
+
+/// What it takes to keep webhook configurations of these kinds.
+fn webhook_rules(kinds: &[&str], name: &str) -> [Value; 2] {
+    let group = "admissionregistration.k8s.io";
+    let mut own = rule(group, kinds, &["get", "patch"]);
+    own["resourceNames"] = json!([name]);
+    [rule(group, kinds, &["create"]), own]
+}
+
+/// Where the API server is answered, and the right to keep the certificate of it.
+fn webhook_place(name: &str) -> [Value; 3] {
     let secret = json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
         "metadata": in_namespace(name),
@@ -257,7 +276,7 @@ fn devices_webhook() -> Vec<Value> {
             "ports": [{ "name": "webhook", "port": 443, "targetPort": 9443 }],
         },
     });
-    vec![everywhere, cluster_binding(name), secret, binding(name), service]
+    [secret, binding(name), service]
 }
 
 fn quota() -> Vec<Value> {

@@ -44,7 +44,7 @@ pub const STATUS_PATH: &str = "/gantry/status";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// What an object that Gantry installs was made from; one that was made from the same is left alone.
-const SOURCE: &str = "gantry.dev/source";
+pub(crate) const SOURCE: &str = "gantry.dev/source";
 
 /// The server in the same process, asked in somebody's name.
 #[derive(Clone, Debug)]
@@ -237,6 +237,8 @@ pub struct Settings {
 pub struct Queue {
     /// Whether quota trees decide who runs.
     pub quota: bool,
+    /// Whether authors must be allowed to create what they wrap.
+    pub check_user_access: bool,
     /// Whether nodes are chosen for jobs that name none.
     pub infer_shapes: bool,
 }
@@ -289,8 +291,12 @@ pub fn start(
     seats.extend(members);
     let meters = Meters::register(metrics)?;
     let reader = Door::of_server(api).client();
-    let queued =
-        |Queue { quota, .. }| gantry_queue::Settings { quota, devices: true, ..Default::default() };
+    let queued = |Queue { quota, check_user_access, .. }| gantry_queue::Settings {
+        quota,
+        check_user_access,
+        devices: true,
+        ..Default::default()
+    };
     let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
     let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
     let (groups, filter) = node_groups::seats(&Door::of_server(api), chooses.map(jobs::Part::live));
@@ -298,7 +304,7 @@ pub fn start(
     seats.extend(queue.iter().flat_map(|part| part.seats(&server.client, |_| true)));
     let options = Options {
         in_flight: 64,
-        facts: [Program::RESOURCE, Configs::RESOURCE].into(),
+        facts: [Program::RESOURCE, Configs::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -317,7 +323,9 @@ pub fn start(
         Ok(())
     });
     // Whoever shows the queue decides by the same settings.
-    let queue = settings.queue.map(|it| json!({"quotaEnabled": it.quota}));
+    let queue = settings
+        .queue
+        .map(|it| json!({"quotaEnabled": it.quota, "checkUserAccess": it.check_user_access}));
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
         let mut page = status(&shown, controllers, started, &clock);

@@ -21,6 +21,10 @@ pub const NODES: &str = "instascale.codeflare.dev/nodes";
 /// The annotation that says the same to people, and why nodes of other types would not.
 pub const SHAPES: &str = "instascale.codeflare.dev/shapes";
 
+/// The annotation that says who an AppWrapper is made for: the user of the API server who last wrote its
+/// items, in JSON. The queue's webhook writes it, and nobody else can.
+pub const AUTHOR: &str = "workload.codeflare.dev/gantry-author";
+
 /// What the queue says of a job for which there is no room. It says other things of one that has no
 /// quota, and of one whose pods did not come up: more nodes would help neither.
 const NO_ROOM: &str = "Insufficient resources";
@@ -46,14 +50,16 @@ impl View for AppWrapper {
     }
 
     /// Most jobs do not ask for nodes: those that do are found without a search, and so are those for
-    /// which there is no room and that do not say which nodes would help.
+    /// which there is no room and that do not say which nodes would help. What an author may do concerns
+    /// all that it made.
     fn tags(&self) -> Vec<Tag> {
         let Meta { labels, annotations, .. } = &self.metadata;
         let named = labels.contains_key(ORDERED_INSTANCE);
         let asks = named || annotations.contains_key(NODES);
         let short = !named && self.waits() && self.waits_for_room();
         let asks = asks.then(Self::labelled);
-        asks.into_iter().chain(short.then(Self::short_of_room)).collect()
+        let author = self.author().map(Self::made_by);
+        asks.into_iter().chain(short.then(Self::short_of_room)).chain(author).collect()
     }
 }
 
@@ -178,6 +184,18 @@ impl AppWrapper {
     #[must_use]
     pub fn short_of_room() -> Tag {
         Tag { index: "waits", value: "room".to_owned() }
+    }
+
+    /// What jobs are filed under that have this author, as [`AppWrapper::author`] has it.
+    #[must_use]
+    pub fn made_by(author: &str) -> Tag {
+        Tag { index: "author", value: author.to_owned() }
+    }
+
+    /// Who it is made for, as recorded; nothing where nobody is.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        self.metadata.annotations.get(AUTHOR).map(String::as_str)
     }
 
     /// Whether it waits for want of resources, by what the queue said about it last.

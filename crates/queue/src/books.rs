@@ -14,6 +14,7 @@ use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Change, Key, World};
 use jiff::Timestamp;
 
+use crate::access::{self, Recording, Right};
 use crate::amounts::Rest;
 use crate::app_wrapper::AppWrapper;
 use crate::availability::{Holdings, Job};
@@ -106,7 +107,13 @@ impl Books {
     /// Takes note of a change. Returns whether somebody may pass now who did not before.
     pub(crate) fn note(&mut self, world: &World, change: &Change, settings: &Settings) -> bool {
         if change.is::<AppWrapper>() {
-            return self.wrapper(&change.key, change.after(), settings);
+            let author = |it: Option<&AppWrapper>| it?.author().map(str::to_owned);
+            let other =
+                settings.check_user_access && author(change.before()) != author(change.after());
+            return self.wrapper(&change.key, change.after(), settings) || other;
+        }
+        if change.is::<Right>() || change.is::<Recording>() {
+            return access::is_news(change);
         }
         let effect = if change.is::<Pod>() {
             self.capacity.pod(&change.key, change.after())

@@ -48,6 +48,8 @@ pub enum Pause {
     Quota,
     /// Quota trees are to be evaluated and cannot be.
     QuotaUnknown,
+    /// Nobody recorded who made it.
+    Author,
     /// It was taken back; the text is that of the reason.
     Recalled(String),
 }
@@ -138,6 +140,7 @@ impl Entry {
             Self::HeadOfLine => "FrontOfQueue.",
             Self::Backoff(Pause::Resources | Pause::QuotaUnknown) => "AppWrapperNotRunnable.",
             Self::Backoff(Pause::Quota) => "quota limit exceeded",
+            Self::Backoff(Pause::Author) => "AuthorNotRecorded",
             Self::Backoff(Pause::Recalled(_)) => reason::PREEMPTION,
             Self::Dispatched => "AppWrapperRunnable",
             Self::Running => "PodsRunning",
@@ -170,6 +173,7 @@ impl Entry {
             Self::Backoff(Pause::QuotaUnknown) => {
                 "Quota evaluation is enabled but not initialized. Insufficient quota to dispatch AppWrapper."
             }
+            Self::Backoff(Pause::Author) => "The author of the AppWrapper is not recorded.",
             Self::Backoff(Pause::Recalled(text)) | Self::Failed(text) => text,
             Self::PreemptCandidate(recall) => return Some(Cow::Owned(recall.message())),
             Self::Preempted(Preempted::Quota { by }) => {
@@ -335,6 +339,12 @@ mod tests {
                 Some(
                     "Quota evaluation is enabled but not initialized. Insufficient quota to dispatch AppWrapper.",
                 ),
+            ),
+            (
+                Entry::Backoff(Pause::Author),
+                "Backoff",
+                Some("AuthorNotRecorded"),
+                Some("The author of the AppWrapper is not recorded."),
             ),
             (
                 Entry::Backoff(Pause::Recalled("why".to_owned())),

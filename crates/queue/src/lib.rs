@@ -12,9 +12,14 @@
 //! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
 //! [`quota_status`] tells administrators what was handed out.
 //!
+//! Where authors must be allowed to create what they wrap, [`author`] records who they are, and [`access`]
+//! says what is known of their rights.
+//!
 //! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
 //! mean.
 
+pub mod access;
+pub mod author;
 pub mod catalog;
 pub mod condition;
 pub mod settings;

@@ -94,6 +94,8 @@ pub enum Reason {
     Quota,
     /// Its labels, which say what it is charged to.
     Labels,
+    /// Its author: who that is, or what it may create.
+    Access,
     /// Others that make room for it.
     Victims,
     /// The head of the line, which nobody passes for now.
@@ -118,6 +120,7 @@ impl Reason {
             Self::Resources => "Resources",
             Self::Quota => "Quota",
             Self::Labels => "Labels",
+            Self::Access => "Access",
             Self::Victims => "Victims",
             Self::HeadOfLine => "HeadOfLine",
             Self::Backoff => "Backoff",
@@ -330,6 +333,7 @@ fn start(wait: &Wait, now: Timestamp) -> Option<Expected> {
         | Reason::Resources
         | Reason::Quota
         | Reason::Labels
+        | Reason::Access
         | Reason::Victims
         | Reason::HeadOfLine
         | Reason::Items

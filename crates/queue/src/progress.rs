@@ -1,18 +1,17 @@
 //! What becomes of one AppWrapper: its items are made, its pods counted, and it ends or is taken back.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_pods::view::Pod;
 use gantry_reconcile::world::{Refused, Tag};
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Meta, Part, Plan, Propagation, Resource, View as _,
+    Change, Controller, Fence, Held, Key, Kind, Meta, Plan, Propagation, Resource, View as _,
     World, Write,
 };
 use jiff::Timestamp;
-use serde_json::json;
 
+use crate::access::{self, KeptBack, Recording, Right};
 use crate::app_wrapper::AppWrapper;
 use crate::catalog::Catalog;
 use crate::charge;
@@ -29,8 +28,12 @@ use crate::state::{self, Facts, Items, Next, Transition};
 use crate::status;
 use crate::wrapped::{Truth, Wrapped};
 
+mod authors;
+mod before;
 mod notes;
 
+use authors::{barred, kept_back, whose};
+use before::{ask, await_access, label};
 use notes::note;
 
 /// How long items are tried before the status says so; after as long again they are given up.
@@ -80,8 +83,10 @@ impl Controller for Progress {
 
     fn kinds(&self) -> Vec<Kind> {
         let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>()];
-        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
-        own.into_iter().chain(self.catalog.kinds()).chain(quota).collect()
+        let Settings { quota, check_user_access, .. } = self.settings.get();
+        let quota = quota.then(Kind::of::<Subtree>);
+        let access = check_user_access.then(access::kinds).into_iter().flatten();
+        own.into_iter().chain(self.catalog.kinds()).chain(quota).chain(access).collect()
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -95,6 +100,9 @@ impl Controller for Progress {
             let wrappers = world.shelf::<AppWrapper>().all();
             let queued = wrappers.iter().filter(|it| it.is_queued());
             return queued.map(|it| it.metadata.key()).collect();
+        }
+        if change.is::<Right>() || change.is::<Recording>() {
+            return whose(world, change);
         }
         let metas = change.both::<Pod>().map(|it| &it.metadata);
         let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
@@ -124,7 +132,12 @@ impl Controller for Progress {
         let mut faults = items.iter().filter_map(|it| it.made.as_ref().err());
         let open = faults.find(|it| matches!(it, Fault::Unsettled { .. }));
         if let Some(open) = open.filter(|_| wrapper.status.can_run) {
-            return ask(&wrapper, open, now);
+            return ask(&wrapper, open);
+        }
+        let checks = self.settings.get().check_user_access;
+        let kept_back = checks.then(|| kept_back(world, &wrapper, &items, now)).flatten();
+        if let Some(open) = kept_back.as_ref().filter(|it| wrapper.status.can_run && it.is_open()) {
+            return await_access(&wrapper, open);
         }
         let seen = Seen {
             items,
@@ -132,6 +145,7 @@ impl Controller for Progress {
             pods: world.shelf::<Pod>().tagged(&pods_of(key)),
             refused: world.refused(Self::NAME, key),
             settings: self.settings.get(),
+            kept_back,
             now,
             wrapper,
         };
@@ -181,34 +195,6 @@ impl Progress {
     }
 }
 
-/// Waits until somebody has asked the server for the kind of an item. What became of items that cannot
-/// be seen is not known, and nothing is decided by that.
-fn ask(wrapper: &AppWrapper, open: &Fault, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    let held = Held {
-        about: wrapper.about(),
-        reason: "KindUnsettled".into(),
-        message: open.to_string(),
-        until: None,
-    };
-    plan.hold(held, now);
-    plan.look_within(AGAIN);
-    plan
-}
-
-/// Names a node for an AppWrapper in every quota tree where it names none itself.
-fn label(wrapper: &AppWrapper, labels: &BTreeMap<String, String>) -> Plan {
-    let mut plan = Plan::default();
-    plan.write(Write::Merge {
-        resource: AppWrapper::RESOURCE,
-        key: wrapper.metadata.key(),
-        part: Part::Main,
-        fence: wrapper.metadata.fence(),
-        body: json!({"metadata": {"labels": labels}}),
-    });
-    plan
-}
-
 /// An object of a kind that may be wrapped.
 pub(crate) fn find(world: &World, resource: &Resource, key: &Key) -> Option<(Meta, Vec<Truth>)> {
     if *resource == Pod::RESOURCE {
@@ -234,6 +220,8 @@ struct Seen {
     /// What the server said no to the last time.
     refused: Vec<Refused>,
     settings: Settings,
+    /// Why its author may not have it, where that matters.
+    kept_back: Option<KeptBack>,
     now: Timestamp,
 }
 
@@ -307,6 +295,7 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         is_miscounted: counted != *status,
         is_reprioritised: !settings.dynamic_priority
             && status.system_priority.total_cmp(&priority).is_ne(),
+        barred: barred(wrapper, seen.kept_back.as_ref()),
     }
 }
 
@@ -346,12 +335,14 @@ fn has_old_objects(seen: &Seen, plan: &mut Plan) -> bool {
     }
 }
 
+/// What is said of one that cannot be made.
+fn failure(wrapper: &AppWrapper, why: &dyn std::fmt::Display) -> String {
+    format!("{} creation failure: {why}", wrapper.metadata.key())
+}
+
 /// How far the items are.
 fn items(seen: &Seen) -> Items {
-    let name = &seen.wrapper.metadata;
-    let no = |why: &str| {
-        Items::Impossible(format!("{}/{} creation failure: {why}", name.namespace, name.name))
-    };
+    let no = |why: &str| Items::Impossible(failure(&seen.wrapper, &why));
     for item in &seen.items {
         match &item.made {
             Err(fault) => return no(&fault.to_string()),
@@ -366,6 +357,9 @@ fn items(seen: &Seen) -> Items {
     let missing: Vec<&Made> = missing.filter_map(|it| it.made.as_ref().ok()).collect();
     if missing.is_empty() {
         return Items::Present;
+    }
+    if let Some(why) = &seen.kept_back {
+        return no(&why.to_string());
     }
     let refused = seen.refused.iter().find(|it| it.verb == "create");
     if let Some(refused) = refused {

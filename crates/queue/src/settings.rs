@@ -38,6 +38,8 @@ pub struct Settings {
     /// Whether lower priorities are taken back for a higher one (`activeEviction`). Without effect where
     /// nothing is [preempted](Settings::preempts): ask [`Settings::evicts`].
     pub active_eviction: bool,
+    /// Whether authors must be allowed to create what they wrap (`checkUserAccess`).
+    pub check_user_access: bool,
     /// Whether claims to devices are looked at: the controllers of devices run beside the queue.
     pub devices: bool,
 }
@@ -58,6 +60,7 @@ impl Default for Settings {
             packing_check: false,
             fairness: false,
             active_eviction: false,
+            check_user_access: false,
             devices: false,
         }
     }

@@ -55,6 +55,8 @@ pub struct Facts {
     pub is_miscounted: bool,
     /// Whether its priority is not what the status says.
     pub is_reprioritised: bool,
+    /// Why its author may not have it, where it waits and that is so.
+    pub barred: Option<String>,
 }
 
 /// How far the items of an AppWrapper that passed are.
@@ -100,6 +102,8 @@ pub enum Transition {
     Retry,
     /// T8: it cannot be made.
     Fail(String),
+    /// T8 of one that has not passed: its author may not create what it wraps. Nothing of it was made.
+    Bar(String),
     /// T9: a pod of it runs.
     Run,
     /// T10: its items are complete, and pods still run.
@@ -145,6 +149,9 @@ pub fn next(facts: &Facts) -> Next {
     }
     if let Some(leaving) = facts.leaving {
         return leave(facts, leaving);
+    }
+    if let Some(why) = &facts.barred {
+        return Next::Become(Transition::Bar(why.clone()));
     }
     match &facts.state {
         None if facts.is_fresh => Next::Rest,
@@ -286,6 +293,11 @@ impl Transition {
                 put(Entry::Failed(why.clone()), QueueState::Failed);
                 status.message = Some(why.clone());
             }
+            Self::Bar(why) => {
+                put(Entry::Failed(why.clone()), QueueState::Failed);
+                status.state = Some(AppWrapperState::Failed);
+                status.message = Some(why.clone());
+            }
             Self::Run => {
                 put(Entry::Running, QueueState::Running);
                 status.first_dispatched.get_or_insert(MicroTime(now));
@@ -333,7 +345,7 @@ impl Transition {
             Self::Park(..) => "Backoff",
             Self::Dispatch => "Dispatched",
             Self::Retry => "Retrying",
-            Self::Fail(_) => "ItemCreationFailure",
+            Self::Fail(_) | Self::Bar(_) => "ItemCreationFailure",
             Self::Run => "Running",
             Self::HoldCompletion => "RunningHoldCompletion",
             Self::Complete => "Completed",

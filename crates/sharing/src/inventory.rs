@@ -213,6 +213,13 @@ pub fn inventory() -> Vec<Entry> {
         wins: Wins::Operator,
         owner: DEVICES_WEBHOOK,
     }));
+    entries.push(Entry {
+        kind: ObjectKind::MutatingWebhookConfiguration,
+        name: Name::Fixed("gantry-queue".to_owned()),
+        reason: "a server has the authors of AppWrappers recorded, in every namespace, only if it is told to",
+        wins: Wins::Operator,
+        owner: ACCESS_REVIEWS,
+    });
     entries.extend(PATTERNS.iter().map(|(kind, pattern, reason, wins)| Entry {
         kind: *kind,
         name: Name::Pattern(pattern),
@@ -260,6 +267,8 @@ fn policies() -> Vec<Entry> {
 
 /// The role of who may write the configurations of webhooks.
 const DEVICES_WEBHOOK: &str = "gantry-devices-webhook";
+/// The role of who may have the authors of AppWrappers recorded, and ask what they may do.
+const ACCESS_REVIEWS: &str = "gantry-access-reviews";
 /// By what a server is told whom to ask.
 const WEBHOOKS: [ObjectKind; 2] =
     [ObjectKind::MutatingWebhookConfiguration, ObjectKind::ValidatingWebhookConfiguration];
@@ -299,8 +308,8 @@ const FIXED: &[(ObjectKind, &str, &str, Wins)] = &[
     (ROLE, "gantry-wrapped", OPERATOR, Wins::Administrator),
     (ROLE, "gantry-wrapped-kinds", OPERATOR, Wins::Administrator),
     (BINDING, "gantry-wrapped", OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-access-reviews", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-access-reviews", OPTIONAL, Wins::Administrator),
+    (ROLE, ACCESS_REVIEWS, OPTIONAL, Wins::Administrator),
+    (BINDING, ACCESS_REVIEWS, OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-quota", OPTIONAL, Wins::Administrator),
     (BINDING, "gantry-quota", OPTIONAL, Wins::Administrator),
     (ROLE, "gantry-scaling", OPTIONAL, Wins::Administrator),
@@ -376,9 +385,8 @@ mod tests {
         assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::ItsInstallation), 1);
         assert_eq!(count(ObjectKind::ClusterRoleBinding, Wins::NotMade), 1);
         assert_eq!(count(ObjectKind::Namespace, Wins::ItsInstallation), 1);
-        for kind in WEBHOOKS {
-            assert_eq!(count(kind, Wins::Operator), 1);
-        }
+        assert_eq!(count(ObjectKind::MutatingWebhookConfiguration, Wins::Operator), 2);
+        assert_eq!(count(ObjectKind::ValidatingWebhookConfiguration, Wins::Operator), 1);
     }
 
     #[test]
@@ -399,6 +407,7 @@ mod tests {
             (ObjectKind::ClusterRole, "fma-crd-admin", CLUSTER_ADMIN),
             (ObjectKind::MutatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
             (ObjectKind::ValidatingWebhookConfiguration, "gantry-devices", DEVICES_WEBHOOK),
+            (ObjectKind::MutatingWebhookConfiguration, "gantry-queue", ACCESS_REVIEWS),
             (ObjectKind::ValidatingWebhookConfiguration, "others", CLUSTER_ADMIN),
         ];
         for (kind, name, role) in table {

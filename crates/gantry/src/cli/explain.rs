@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
             runtime.block_on(arguments.look(&key, output))?
         }
         false => {
-            let found = arguments.settings.of_file()?;
+            let found = arguments.settings.for_files()?;
             let read = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
             outlook::enter(&read.world, &found.settings, clock.now());
             (read, found)

@@ -43,6 +43,7 @@ Reasons to wait:
   Resources   something is missing in the cluster
   Quota       something is missing in a quota tree
   Labels      it is about to get labels of quota trees
+  Access      who made it is not recorded, or what its author may create not known
   Victims     others must make room for it first
   HeadOfLine  somebody before it holds the line
   Backoff     it was taken back, and pauses
@@ -123,7 +124,7 @@ impl<'a> From<&'a Found> for Used<'a> {
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
     let clock = Clock::system();
     if !arguments.filename.is_empty() {
-        let found = arguments.settings.of_file()?;
+        let found = arguments.settings.for_files()?;
         let snapshot = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
         outlook::enter(&snapshot.world, &found.settings, clock.now());
         arguments.print(&snapshot, &found, clock.now(), output)?;

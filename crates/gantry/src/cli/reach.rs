@@ -142,11 +142,25 @@ impl Reach {
 impl Reached {
     /// What is at a path.
     pub(super) async fn get(&self, path: &str) -> Result<Value, AskError> {
+        self.send(path, Request::get(path).body(Vec::new())).await
+    }
+
+    /// What is said to a question that is sent to a path. Nothing is kept of it.
+    pub(super) async fn review(&self, path: &str, question: &Value) -> Result<Value, AskError> {
+        let request = Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+        self.send(path, request.body(question.to_string().into_bytes())).await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        request: Result<Request<Vec<u8>>, http::Error>,
+    ) -> Result<Value, AskError> {
         let lost = |error: Box<dyn std::error::Error + Send + Sync>| AskError::NoAnswer {
             place: self.place.clone(),
             error,
         };
-        let request = Request::get(path).body(Vec::new()).map_err(|error| lost(error.into()))?;
+        let request = request.map_err(|error| lost(error.into()))?;
         let answer = match self.clock.timeout(PATIENCE, self.client.request(request)).await {
             Err(late) => return Err(lost(late.into())),
             Ok(answer) => answer,

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
 use crate::containers::Containers;
-use crate::devices::webhook;
 use crate::output::Output;
+use crate::questions::{self, Questions};
 use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
 use crate::version::VERSION;
@@ -59,6 +59,12 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
+    /// Let AppWrappers run only if their authors may create what they wrap.
+    ///
+    /// Who made an AppWrapper is recorded when it is made: one from before is held.
+    #[arg(long, help_heading = "Cluster")]
+    check_user_access: bool,
+
     /// Who gives pods that claim devices to nodes, where they do not say.
     ///
     /// `scheduler`: the scheduler `gantry` does. `gate`: their own scheduler does; until it is settled
@@ -71,7 +77,7 @@ pub(super) struct Arguments {
     infer_shapes: bool,
 
     /// Leave AppWrappers to a `gantry operator` of your own, with settings of its own.
-    #[arg(long, conflicts_with_all = ["quota", "infer_shapes"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["quota", "check_user_access", "infer_shapes"], help_heading = "Cluster")]
     no_queue: bool,
 
     /// Fill the cluster with samples of what it can do.
@@ -137,6 +143,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         profile,
         no_scheduler,
         quota,
+        check_user_access,
         devices_mode,
         infer_shapes,
         no_queue,
@@ -169,13 +176,14 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     progress.done(output, "api server", &format!("https://{address}"));
     let door = Door::of_server(&api);
     let kinds = up::install_kinds(&door).await?;
-    webhook::settle(&api, &door, devices_mode.into()).await?;
+    let asked = Questions { devices: Some(devices_mode.into()), authors: check_user_access };
+    questions::settle(&api, &door, asked).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),
         certificates: authority,
         scheduler: !no_scheduler,
-        queue: (!no_queue).then_some(up::Queue { quota, infer_shapes }),
+        queue: (!no_queue).then_some(up::Queue { quota, check_user_access, infer_shapes }),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();

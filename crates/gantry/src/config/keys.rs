@@ -335,7 +335,7 @@ pub const KEYS: &[Key] = &[
         form: Form::Flag,
         default: Usual::Flag(false),
         effect: Effect::Restart,
-        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. Not built yet: `true` is warned of.",
+        about: "Whether the author of an AppWrapper must be allowed to create what it wraps. The API server then asks who that is, where `devices.webhook` says.",
     },
     Key {
         path: "instascale.enabled",
@@ -448,7 +448,7 @@ pub const KEYS: &[Key] = &[
         form: Form::Address { empty: Empty::Default },
         default: Usual::Text(":9443"),
         effect: Effect::Restart,
-        about: "Where the API server is answered.",
+        about: "Where the API server is answered, about devices and with `mcad.checkUserAccess` about AppWrappers.",
     },
     Key {
         path: "devices.webhook.url",

@@ -332,14 +332,6 @@ pub fn settle<'a>(
         report.warnings.push(remark);
         values.reset("mcad.preemption");
     }
-    if values.get("mcad.checkUserAccess") == true {
-        // Whoever relies on it must know.
-        let text =
-            "has no effect yet: whoever may create AppWrappers has what the operator may create";
-        let (origin, key) =
-            (values.origin("mcad.checkUserAccess"), "mcad.checkUserAccess".to_owned());
-        report.warnings.push(Remark { origin, key, text: text.to_owned() });
-    }
     if !report.errors.is_empty() {
         return Err(report);
     }

@@ -264,7 +264,7 @@ fn group(api_version: &str) -> Option<String> {
     }
 }
 
-fn get(path: &str) -> kube::Result<Request<Vec<u8>>> {
+pub(super) fn get(path: &str) -> kube::Result<Request<Vec<u8>>> {
     Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)
 }
 

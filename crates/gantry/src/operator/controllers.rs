@@ -293,7 +293,9 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from([Program::RESOURCE, Configs::RESOURCE]),
+        facts: BTreeSet::<Resource>::from_iter(
+            [Program::RESOURCE, Configs::RESOURCE].into_iter().chain(jobs::FACTS),
+        ),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,

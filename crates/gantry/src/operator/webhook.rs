@@ -1,4 +1,5 @@
-//! Answers the API server when it asks about pods that claim devices, and lets it know that it may.
+//! Answers the API server when it asks about pods that claim devices or about AppWrappers, and lets it know
+//! that it may.
 //!
 //! The certificate is made by the operator and kept in a Secret, so that all of its replicas show the
 //! same one and any of them may answer. Once a minute it is looked at again, and so are the
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gantry_placement::admission::{Failure, Mode, Question, answer, configurations};
+use gantry_placement::admission::Failure;
 use gantry_process::clock::Clock;
 use gantry_process::health::BindAddress;
 use gantry_process::tasks::OnLoss;
@@ -30,8 +31,9 @@ use serde_json::{Value, json};
 
 use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
+use crate::config::operator::Operator;
 use crate::devices::MANAGER;
-use crate::devices::webhook::{SERVICE, service};
+use crate::questions::{Questions, SERVICE, Told, service};
 
 /// The Secret with the certificate, in the operator's namespace.
 pub const SECRET: &str = "gantry-webhook";
@@ -48,16 +50,24 @@ const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 const FORMER: &str = "former-ca.crt";
 
-/// Answers, if that is switched on, and says where.
+/// What the API server is to ask by the configuration.
+pub(super) fn questions(settings: &Operator) -> Questions {
+    let Operator { devices, mcad, mcad_enabled, .. } = settings;
+    Questions {
+        devices: (devices.enabled && devices.webhook.enabled).then_some(devices.mode),
+        authors: *mcad_enabled && mcad.check_user_access,
+    }
+}
+
+/// Answers, if anything is to be asked, and says where.
 ///
 /// # Errors
 /// The address is taken, or the operator may not do what it takes.
 pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()> {
-    let settings = &start.checked.settings.devices;
-    if !settings.enabled || !settings.webhook.enabled {
-        return Ok(());
-    }
-    let addresses: Vec<SocketAddr> = match settings.webhook.bind_address {
+    let questions = questions(&start.checked.settings);
+    let Some(topics) = questions.topics() else { return Ok(()) };
+    let settings = &start.checked.settings.devices.webhook;
+    let addresses: Vec<SocketAddr> = match settings.bind_address {
         // The configuration is not valid then.
         BindAddress::Disabled => return Ok(()),
         BindAddress::At(address) => vec![address],
@@ -68,13 +78,13 @@ pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()
     };
     let clock = shell.tasks.clock().clone();
     let namespace = start.follow.sources.own_namespace()?;
-    let place = Place::new(&settings.webhook.url, namespace)?;
-    let keeper = Keeper { client: client(&start.config)?, clock: clock.clone(), place };
+    let place = Place::new(&settings.url, namespace)?;
+    let keeper = Keeper { client: client(&start.config)?, clock: clock.clone(), questions, place };
     let kept = keeper.certificate().await?;
     let certificate = ServerCertificate::new(&kept.sealed.identity)?;
     let door = Door::Tls { certificate: certificate.clone(), clients: None };
     let counters = Counters::register(&shell.metrics)?;
-    let answers = answers(settings.mode, clock, counters.clone());
+    let answers = answers(questions, clock, counters.clone());
     let mut at = Err(anyhow::anyhow!("there is no address to listen on"));
     for address in addresses {
         let (options, answers) = (Options::new(address, door.clone()), answers.clone());
@@ -88,7 +98,7 @@ pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()
     let at = at?;
     // Only now: whoever is named there is asked.
     keeper.announce(&kept).await?;
-    tracing::info!(address = %at, reached = %keeper.place, "answering the API server about devices");
+    tracing::info!(address = %at, reached = %keeper.place, "answering the API server about {topics}");
     shell.tasks.spawn("webhook configurations", OnLoss::EndOwner, move |stop| async move {
         let mut shown = kept;
         loop {
@@ -115,7 +125,7 @@ pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()
 
 /// What answers the network: limits first, then the question.
 fn answers(
-    mode: Mode,
+    questions: Questions,
     clock: Clock,
     counters: Counters,
 ) -> impl Fn(Request<Incoming>, Arc<Peer>) -> Answering + Clone + Send + Sync + 'static {
@@ -123,26 +133,31 @@ fn answers(
     let limits = Limits::new(figures, clock, counters, |parts| Class::of_method(&parts.method));
     move |request, _| {
         let limits = limits.clone();
-        Box::pin(async move { limits.answer(request, |request| reply(mode, request)).await })
+        Box::pin(async move { limits.answer(request, |request| reply(questions, request)).await })
     }
 }
 
 type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-async fn reply(mode: Mode, request: Request<RequestBody>) -> Response<Body> {
+async fn reply(questions: Questions, request: Request<RequestBody>) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let question = match (Question::at(parts.uri.path()), parts.method) {
-        (Some(question), Method::POST) => question,
-        (Some(_), _) => return plain(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered"),
-        (None, _) => return plain(StatusCode::NOT_FOUND, "nothing is asked here"),
-    };
+    let nothing = || plain(StatusCode::NOT_FOUND, "nothing is asked here");
+    if !questions.are_asked_at(parts.uri.path()) {
+        return nothing();
+    }
+    if parts.method != Method::POST {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only POST is answered");
+    }
     let body = match body.read().await {
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
     match serde_json::from_slice::<Value>(&body) {
         Ok(review) => {
-            let mut said = plain(StatusCode::OK, &answer(mode, question, &review).to_string());
+            let Some(answer) = questions.answer(parts.uri.path(), &review) else {
+                return nothing();
+            };
+            let mut said = plain(StatusCode::OK, &answer.to_string());
             let json = header::HeaderValue::from_static("application/json");
             said.headers_mut().insert(header::CONTENT_TYPE, json);
             said
@@ -214,6 +229,7 @@ struct Kept {
 struct Keeper {
     client: kube::Client,
     clock: Clock,
+    questions: Questions,
     place: Place,
 }
 
@@ -284,7 +300,9 @@ impl Keeper {
     async fn announce(&self, kept: &Kept) -> anyhow::Result<()> {
         let authorities = format!("{}{}", kept.sealed.authority, kept.former);
         let client = |path: &str| self.place.client(path, &authorities);
-        for configuration in configurations(client, Failure::Refuse) {
+        for Told { manager, configuration } in
+            self.questions.configurations(client, Failure::Refuse)
+        {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let kind = text(&configuration["kind"]);
             let name = text(&configuration["metadata"]["name"]);
@@ -300,7 +318,7 @@ impl Keeper {
                 name: name.clone(),
                 namespace: None,
             };
-            let how = PatchParams::apply(MANAGER).force();
+            let how = PatchParams::apply(manager).force();
             let patch = Patch::Apply(&configuration);
             call(&self.clock, asked, all.patch(&name, &how, &patch)).await?;
         }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod access;
+mod authors;
 mod dual_pods;
 mod flows;
 mod gate;
@@ -14,6 +15,8 @@ mod mask;
 mod operator;
 mod queue;
 mod scaling;
+#[path = "../it/shared_authors.rs"]
+mod shared_authors;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]

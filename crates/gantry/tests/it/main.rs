@@ -17,6 +17,7 @@ mod queue;
 mod quotas;
 mod reach;
 mod requirements;
+mod shared_authors;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;

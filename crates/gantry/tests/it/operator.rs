@@ -1,5 +1,6 @@
 //! `gantry operator` as its users meet it: its configuration, its start, its manifests.
 
+mod authors;
 mod queue;
 mod reload;
 mod rights;

@@ -44,7 +44,7 @@ impl Turn<'_> {
                 Verdict::Fits { victims, sure } => self.pass(owner, class, &victims, sure),
                 Verdict::Coming => self.await_room(owner, class),
                 // Something else is in its way: it has its place in the queue.
-                Verdict::Misfit(_) | Verdict::Barred(_) | Verdict::Later => {}
+                Verdict::Misfit(_) | Verdict::Barred(_) | Verdict::Later | Verdict::KeptBack => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use super::{Misfit, Turn};
 use crate::app_wrapper::AppWrapper;
 use crate::backoff;
 use crate::books::QUIET;
-use crate::condition::{self, Entry, kind};
+use crate::condition::{self, Entry, Pause, kind};
 use crate::progress;
 use crate::state::Transition;
 
@@ -32,7 +32,8 @@ impl Turn<'_> {
 
     /// Tells those why they wait who do not know yet.
     pub(super) fn tell(&mut self) {
-        if self.closed.is_empty() && self.barred.is_empty() {
+        let any = !self.closed.is_empty() || !self.barred.is_empty();
+        if !any && !self.settings.check_user_access {
             return;
         }
         let most = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
@@ -88,6 +89,13 @@ impl Turn<'_> {
     fn why(&self, key: &Key) -> Option<Misfit> {
         if self.passed.contains(key) {
             return None;
+        }
+        let wrapper = || self.world.shelf::<AppWrapper>().get(key);
+        let kept = self.settings.check_user_access.then(wrapper).flatten();
+        if let Some(kept) = kept.and_then(|it| self.kept_back(&it)) {
+            // Of the others it is known in a moment, and who may not have it is told by another.
+            let lasting = kept.is_for_want_of_an_author();
+            return lasting.then(|| Misfit { pause: Pause::Author, message: kept.to_string() });
         }
         let class = self.books.lines.class(key)?;
         self.barred.get(key).or_else(|| self.closed.get(class)).cloned()

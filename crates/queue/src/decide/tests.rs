@@ -402,3 +402,20 @@ fn who_was_not_seen_yet_is_decided_about_in_the_same_write() {
     let late = dispatch.plan(&world, &Dispatch::queue(), at(NOON + 20));
     assert_eq!(decided(&late).1, [""; 0], "who waits for long is told that it does first");
 }
+
+/// Who is made the author of one that waits for one is news, though its place is the same.
+#[test]
+fn ds_9_another_author_wakes_the_queue() {
+    let settings = Settings { check_user_access: true, ..Settings::default() };
+    let dispatch = Dispatch::new(Live::new(settings));
+    let world = World::new(dispatch.kinds());
+    let resource = AppWrapper::RESOURCE;
+    let mut object = wrapper("a", 1, 0, 1, pending());
+    assert!(show(&world, &dispatch, &resource, &object), "it came");
+    object["metadata"]["resourceVersion"] = json!("2");
+    object["metadata"]["annotations"] = json!({"other": "word"});
+    assert!(!show(&world, &dispatch, &resource, &object), "nothing that matters");
+    object["metadata"]["resourceVersion"] = json!("3");
+    object["metadata"]["annotations"] = json!({crate::app_wrapper::AUTHOR: "{}"});
+    assert!(show(&world, &dispatch, &resource, &object), "an author");
+}

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Reason, Wait, mentions};
+use crate::access;
 use crate::app_wrapper::AppWrapper;
 use crate::books;
 use crate::charge;
@@ -54,7 +55,9 @@ impl Answer {
             }
         }
         let shelf = world.shelf::<AppWrapper>();
-        for held in plan.held {
+        // What is said of one whose author may not have it is no word about those that are like it.
+        let alike = plan.held.into_iter().filter(|it| reason_of(&it.reason) != Reason::Access);
+        for held in alike {
             let key = held.about.key.clone();
             if let Some(until) = held.until {
                 answer.line = Some((key.clone(), until));
@@ -105,6 +108,11 @@ impl Answer {
             let message = "there is room for it".to_owned();
             return Wait { reason: Reason::Turn, message, until: Some(self.now) };
         }
+        if settings.check_user_access
+            && let Err(why) = access::may_pass(world, wrapper, self.now)
+        {
+            return Wait { reason: Reason::Access, message: why.to_string(), until: None };
+        }
         let first = self.held.get(key).map(|_| key);
         let class = || Class::of(wrapper, settings, &self.trees);
         let first = first.or_else(|| self.classes.get(&class()));
@@ -139,8 +147,11 @@ impl Answer {
 
 /// What the reason of a pause means.
 pub(super) fn reason_of(text: &str) -> Reason {
-    match Said::Backoff(Pause::Quota).reason() {
-        Some(quota) if quota == text => Reason::Quota,
-        Some(_) | None => Reason::Resources,
+    let is = |pause: Pause| Said::Backoff(pause).reason() == Some(text);
+    match text {
+        access::reason::OPEN | access::reason::DENIED => Reason::Access,
+        _ if is(Pause::Author) => Reason::Access,
+        _ if is(Pause::Quota) => Reason::Quota,
+        _ => Reason::Resources,
     }
 }

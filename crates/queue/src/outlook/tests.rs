@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::Kind;
+use gantry_reconcile::{Controller as _, Kind};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::access::{self, Answer, Recording, Right};
 use crate::quota::Subtree;
+use crate::{Dispatch, Live};
 
 /// A world of two nodes with 2 cpus each, in which these are.
 fn world(wrappers: &[Value], subtrees: &[Value]) -> World {
@@ -69,6 +71,56 @@ fn lines(rows: &[Row]) -> Vec<String> {
         wait.map_or_else(|| "-".to_owned(), |it| format!("{}: {}", it.reason.word(), it.message))
     };
     rows.iter().map(|it| format!("{} {} {}", place(it), it.name, wait(it))).collect()
+}
+
+#[test]
+fn ds_9_what_is_said_of_an_author_is_said_of_no_other() {
+    let by = |user: &str, name: &str, priority: i32, cpu: &str| {
+        let mut object = wrapper(name, priority, cpu, pending());
+        let author = json!({"username": user}).to_string();
+        object["metadata"]["annotations"] = json!({crate::app_wrapper::AUTHOR: author});
+        let template = json!({"apiVersion": "v1", "kind": "Pod"});
+        object["spec"]["resources"]["GenericItems"][0]["generictemplate"] = template;
+        object
+    };
+    let wrappers = [
+        by("bob", "open", 9, "1"),
+        wrapper("nobody", 8, "1", pending()),
+        by("alice", "runs", 7, "1"),
+        by("bob", "open-too", 6, "5"),
+        by("alice", "large", 5, "5"),
+        by("alice", "large-too", 4, "5"),
+    ];
+    let plain = world(&wrappers, &[]);
+    let settings = Settings { check_user_access: true, ..Settings::default() };
+    let kinds = Dispatch::new(Live::new(settings)).kinds();
+    let world = World::new(kinds);
+    plain
+        .shelf::<Node>()
+        .all()
+        .iter()
+        .for_each(|it| drop(world.shelf::<Node>().set(Node::clone(it))));
+    wrappers.iter().for_each(|it| put::<AppWrapper>(&world, it.clone()));
+    world.shelf::<Recording>().set(Recording::new(Timestamp::UNIX_EPOCH));
+    let runs = world.shelf::<AppWrapper>().get(&Key::new("n", "runs")).unwrap();
+    let asked = access::questions(&world, &runs, now());
+    world.shelf::<Right>().set(asked[0].answered(Answer::Allowed, now()));
+    let open = "Access: whether user \"bob\" may create Pod of v1 in the namespace \"n\" is being \
+                found out";
+    let unrecorded = "Access: who made it is not recorded, so nobody can say what its author may \
+                      create; create it anew";
+    let lacks = "Resources: cpu: needs 5, 3 available, 2 missing";
+    assert_eq!(
+        lines(&rows(&world, &settings, Sight::Whole, now())),
+        [
+            format!("1 open {open}"),
+            format!("2 nobody {unrecorded}"),
+            "3 runs Turn: there is room for it".to_owned(),
+            format!("4 open-too {open}"),
+            format!("5 large {lacks}"),
+            format!("6 large-too {lacks}"),
+        ]
+    );
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn nothing() -> Facts {
         due: None,
         is_miscounted: false,
         is_reprioritised: false,
+        barred: None,
     }
 }
 
@@ -101,6 +102,16 @@ fn each_state_goes_on_as_the_table_says() {
             "T8 and it has failed",
             leaving(Leaving::Failed, false, false),
             become_(T::Settle(Leaving::Failed)),
+        ),
+        (
+            "T8 its author may not have it",
+            Facts { barred: Some("no".to_owned()), ..waiting() },
+            become_(T::Bar("no".to_owned())),
+        ),
+        (
+            "T8 even before it was greeted",
+            Facts { barred: Some("no".to_owned()), is_fresh: true, ..nothing() },
+            become_(T::Bar("no".to_owned())),
         ),
         ("dispatched, and no pod runs", Facts { pending: 1, ..running() }, Next::Rest),
         ("T9 a pod runs", Facts { running: 1, ..running() }, become_(T::Run)),

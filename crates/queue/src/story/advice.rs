@@ -26,7 +26,9 @@ pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
             say("wait until those that make room are gone".to_owned());
         }
         Some(Reason::Pods) => pods(story, &mut say),
-        Some(Reason::Turn | Reason::Labels | Reason::Items | Reason::Removal) | None => {}
+        // Where there is something to be done, the message says it.
+        Some(Reason::Turn | Reason::Labels | Reason::Access | Reason::Items | Reason::Removal)
+        | None => {}
     }
     for item in &story.items {
         match item.standing {

@@ -61,6 +61,13 @@ impl SettingsFlags {
         }
     }
 
+    /// The same, for files instead of a cluster: they do not say what anybody may create.
+    pub(in crate::cli) fn for_files(&self) -> anyhow::Result<Found> {
+        let mut found = self.of_file()?;
+        found.settings.check_user_access = false;
+        Ok(found)
+    }
+
     /// Those of the file that is named, of `gantry up`, of the operator's ConfigMap, or the defaults.
     pub(in crate::cli) async fn find(
         &self,
@@ -229,7 +236,7 @@ mod tests {
         let text = "mcad: {dynamicPriority: true, backoffTime: 7, headOfLineHoldingTime: 9,
             quotaEnabled: true, demandInference: full, honorNodeSelector: true,
             requeueDefaultSeconds: 11, requeueCheckInterval: 13s, wakeOnRelease: false,
-            packingCheck: true, fairness: true, activeEviction: true}
+            packingCheck: true, fairness: true, activeEviction: true, checkUserAccess: true}
 devices: {enabled: true}";
         let found = read(text, "the settings of f".to_owned(), "f").unwrap();
         let expected = Settings {
@@ -246,6 +253,7 @@ devices: {enabled: true}";
             packing_check: true,
             fairness: true,
             active_eviction: true,
+            check_user_access: true,
             devices: true,
         };
         assert_eq!(found.settings, expected);

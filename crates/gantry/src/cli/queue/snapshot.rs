@@ -1,12 +1,14 @@
 //! What the queue decides by, read once: from a cluster, or from files.
 
+mod rights;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use gantry_api::decode::{self, Decoded};
-use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::outlook::Sight;
 use gantry_queue::{Catalog, Dispatch, Live, Settings};
 use gantry_reconcile::{Controller as _, Key, Kind, Resource, Scope, View as _, World};
@@ -14,6 +16,7 @@ use serde_json::Value;
 
 use crate::cli::files::load;
 use crate::cli::reach::{AskError, Reached};
+use crate::jobs;
 use crate::output::Output;
 
 /// What was read.
@@ -53,13 +56,18 @@ impl Snapshot {
         let world = world(settings, &catalog);
         let mut sight = Sight::Whole;
         let watched = catalog.watched();
-        let read = world.shelves().map(|it| it.resource()).filter(|it| !watched.contains(it));
+        let facts = jobs::FACTS;
+        let read = world.shelves().map(|it| it.resource());
+        let read = read.filter(|it| !watched.contains(it) && !facts.contains(it));
         for resource in read.collect::<Vec<_>>() {
             let Some(objects) = all(cluster, &resource, namespace, output).await? else {
                 sight = Sight::Told;
                 continue;
             };
             fill(&world, &resource, &objects, output);
+        }
+        if settings.check_user_access && sight == Sight::Whole {
+            rights::fill(cluster, &world, output).await?;
         }
         if let Some(wrapper) = of {
             for (resource, key) in places(wrapper, &catalog) {
@@ -186,54 +194,61 @@ async fn discover(
 ) -> anyhow::Result<BTreeSet<Resource>> {
     let mut kinds = BTreeSet::new();
     for object in wrapper.items().iter().filter_map(|it| it.object()) {
-        let version = object["apiVersion"].as_str().unwrap_or_default();
-        let path = match version.contains('/') {
-            true => format!("/apis/{version}"),
-            false => format!("/api/{version}"),
-        };
-        let list = match cluster.get(&path).await {
-            Ok(list) => list,
-            // It is told as what it is: a kind that the server does not have.
-            Err(AskError::Absent { .. }) => continue,
-            Err(AskError::Forbidden { .. }) => {
+        match served(cluster, &TypeName::of_object(&object)).await {
+            Ok(found) => kinds.extend(found),
+            Err(AskError::Forbidden { path, .. }) => {
                 output.warning(format_args!("may not read {path}: its kinds count as unknown"));
-                continue;
             }
             Err(error) => return Err(error.into()),
-        };
-        let served = list["resources"].as_array().into_iter().flatten();
-        let mut served = served.filter(|it| {
-            it["kind"] == object["kind"] && !it["name"].as_str().unwrap_or("/").contains('/')
-        });
-        if let Some(found) = served.next() {
-            let scope = match found["namespaced"].as_bool() {
-                Some(false) => Scope::Cluster,
-                Some(true) | None => Scope::Namespaced,
-            };
-            let plural = found["name"].as_str().unwrap_or_default().to_owned();
-            kinds.extend(resource(&object, plural).map(|it| Resource { scope, ..it }));
         }
     }
     Ok(kinds)
 }
 
-/// The kind of an object as every server may have it.
-fn guess(object: &Value) -> Option<Resource> {
-    let kind = object["kind"].as_str()?.to_lowercase();
-    resource(object, format!("{kind}s"))
+/// How a server addresses a kind; nothing where it does not have it, which is told as what it is.
+async fn served(cluster: &Reached, name: &TypeName) -> Result<Option<Resource>, AskError> {
+    let version = &name.api_version;
+    let path = match version.contains('/') {
+        true => format!("/apis/{version}"),
+        false => format!("/api/{version}"),
+    };
+    let list = match cluster.get(&path).await {
+        Ok(list) => list,
+        Err(AskError::Absent { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let served = list["resources"].as_array().into_iter().flatten();
+    let mut served = served
+        .filter(|it| it["kind"] == *name.kind && !it["name"].as_str().unwrap_or("/").contains('/'));
+    Ok(served.next().map(|found| {
+        let scope = match found["namespaced"].as_bool() {
+            Some(false) => Scope::Cluster,
+            Some(true) | None => Scope::Namespaced,
+        };
+        let plural = found["name"].as_str().unwrap_or_default().to_owned();
+        Resource { scope, ..resource(name, plural) }
+    }))
 }
 
-fn resource(object: &Value, plural: String) -> Option<Resource> {
-    let version = object["apiVersion"].as_str()?;
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
-    Some(Resource {
+/// The kind of an object as every server may have it.
+fn guess(object: &Value) -> Option<Resource> {
+    let name = TypeName::of_object(object);
+    let plural = format!("{}s", name.kind.to_lowercase());
+    let named = !name.api_version.is_empty() && !name.kind.is_empty();
+    named.then(|| resource(&name, plural))
+}
+
+fn resource(name: &TypeName, plural: String) -> Resource {
+    let TypeName { api_version, kind } = name;
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    Resource {
         group: Cow::Owned(group.to_owned()),
         version: Cow::Owned(version.to_owned()),
         plural: Cow::Owned(plural),
-        kind: Cow::Owned(object["kind"].as_str()?.to_owned()),
+        kind: Cow::Owned(kind.to_string()),
         scope: Scope::Namespaced,
         status: true,
-    })
+    }
 }
 
 /// Where the items of an AppWrapper are, or would be.

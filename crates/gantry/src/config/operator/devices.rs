@@ -32,7 +32,7 @@ impl Devices {
     }
 }
 
-/// Whether and where the API server asks about new pods and claims.
+/// Whether the API server asks about new pods and claims, and where it is answered whatever it asks.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Webhook {
@@ -72,8 +72,10 @@ pub(super) fn check(values: &Values, report: &mut Report) {
         refuse(values, report, URL, text);
     }
     let listens = text(ADDRESS).parse().is_ok_and(|it: BindAddress| it != BindAddress::Disabled);
-    if values.get("devices.webhook.enabled") == true && !listens && !report.blames(&[ADDRESS]) {
-        let text = "switches off what devices.webhook.enabled switches on; name an address";
-        refuse(values, report, ADDRESS, text.to_owned());
+    let switches = ["devices.webhook.enabled", "mcad.checkUserAccess"];
+    let on = switches.into_iter().find(|key| values.get(key) == true);
+    if let Some(on) = on.filter(|_| !listens && !report.blames(&[ADDRESS])) {
+        let text = format!("switches off what {on} switches on; name an address");
+        refuse(values, report, ADDRESS, text);
     }
 }

@@ -340,16 +340,12 @@ fn later_layers_win() {
     assert_eq!(checked.values.origin("mcad.preemption").to_string(), "low:1:24");
 }
 
-/// A promise that nobody keeps is not accepted in silence.
 #[test]
-fn what_is_not_built_is_warned_of() {
-    let said = |text: &str| -> Vec<String> {
-        checked(text).unwrap().warnings.iter().map(ToString::to_string).collect()
-    };
-    assert_eq!(said("mcad: {checkUserAccess: false}"), [] as [String; 0]);
-    let said = said("mcad: {checkUserAccess: true}");
-    assert!(
-        said.len() == 1 && said[0].contains("mcad.checkUserAccess: has no effect yet"),
-        "{said:?}"
-    );
+fn ds_9_authors_are_asked_for_where_the_server_is_answered() {
+    let checked = checked("mcad: {checkUserAccess: true}").unwrap();
+    assert!(checked.settings.mcad.check_user_access);
+    assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
+    let said = errors("mcad: {checkUserAccess: true}\ndevices: {webhook: {bindAddress: '0'}}");
+    let words = "switches off what mcad.checkUserAccess switches on; name an address";
+    assert!(said[0].contains("devices.webhook.bindAddress") && said[0].contains(words), "{said:?}");
 }

@@ -1,9 +1,11 @@
 //! AppWrappers in a whole cluster, by what they wrap.
 
 use gantry_testkit::embedded::Plan;
+use gantry_testkit::http::Request;
 use serde_json::{Value, json};
 
 use super::{Cluster, JOBS, template};
+use crate::shared_authors::{by, grant, message, wrapper as author_wrapper};
 
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 
@@ -78,7 +80,7 @@ async fn wrapped_workloads_and_pods_run() {
     }
     // What is wrapped goes with the wrapper.
     let path = format!("{WRAPPERS}/deployment");
-    cluster.client.send(gantry_testkit::http::Request::delete(path.clone())).await.unwrap();
+    cluster.client.send(Request::delete(path.clone())).await.unwrap();
     cluster.until(&path, "went", |it| it["code"] == 404).await;
     let web = format!("{}/web", super::DEPLOYMENTS);
     cluster.until(&web, "went with it", |it| it["code"] == 404).await;
@@ -122,6 +124,39 @@ async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
     cluster.until("/api/v1/nodes", "were given back", three).await;
     let free = |it: &Value| it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     cluster.until(&path, "was let go", free).await;
+}
+
+/// Who may not create a Job has none made by wrapping it, and a right that was granted counts at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn ds_9_a_cluster_asks_what_authors_may_create() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let cluster = Cluster::start(plan.flag("--check-user-access")).await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let allow = async |name: &str, group: &str, resource: &str| {
+        let [role, binding] = grant(name, &["bob"], group, resource);
+        cluster.post(&format!("{roles}/roles"), &role).await;
+        cluster.post(&format!("{roles}/rolebindings"), &binding).await;
+    };
+    allow("wraps", "workload.codeflare.dev", "appwrappers").await;
+    let create = async |name: &str| {
+        let request = by("bob", Request::post(WRAPPERS, &author_wrapper(name)));
+        let answer = cluster.client.send(request).await.unwrap();
+        assert!(answer.status.is_success(), "{}", answer.text());
+    };
+    create("refused").await;
+    let failed = |it: &Value| it["status"]["state"] == "Failed";
+    let seen = cluster.until(&format!("{WRAPPERS}/refused"), "failed", failed).await;
+    let said = message(&seen);
+    assert!(said.contains("user \"bob\" cannot create resource \"jobs\""), "{said}");
+    allow("runs", "batch", "jobs").await;
+    create("granted").await;
+    let runs = |it: &Value| it["status"]["state"] == "Running";
+    cluster.until(&format!("{WRAPPERS}/granted"), "ran", runs).await;
+    // Who shows the queue knows that rights are asked for.
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let page = crate::gantry(&["queue", "-o", "json", "--kubeconfig", &kubeconfig]);
+    let page: Value = serde_json::from_str(&page.out).unwrap();
+    assert_eq!(page["settings"]["values"]["checkUserAccess"], true, "{page:#}");
 }
 
 /// A kind that the server does not have is an end, and one that comes later is not missed.

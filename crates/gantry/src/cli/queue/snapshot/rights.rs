@@ -1,0 +1,98 @@
+//! What the authors of those that wait may create, asked by whoever looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gantry_process::clock::Clock;
+use gantry_queue::access::{self, Answer, Question, Recording, Right};
+use gantry_queue::app_wrapper::{AppWrapper, TypeName};
+use gantry_queue::author::{Author, CONFIGURATION};
+use gantry_reconcile::{Resource, World};
+use jiff::Timestamp;
+
+use super::served;
+use crate::cli::reach::{AskError, Reached};
+use crate::jobs;
+use crate::output::Output;
+
+/// How many questions are asked at most. Nobody waits for more of them.
+const MOST: usize = 200;
+
+/// Puts down what the server says about authors. Where whoever looks may not ask, it is taken that they may
+/// create what they wrap: the operator fails the others within seconds.
+pub(super) async fn fill(
+    cluster: &Reached,
+    world: &World,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    let now = Clock::system().now();
+    if let Some(since) = recorded_since(cluster, output).await? {
+        world.shelf::<Recording>().set(Recording::new(since));
+    }
+    let wrappers = world.shelf::<AppWrapper>().all();
+    let questions: BTreeSet<Question> =
+        wrappers.iter().flat_map(|it| access::questions(world, it, now)).collect();
+    let mut kinds: BTreeMap<TypeName, Option<Resource>> = BTreeMap::new();
+    let mut trusts = None;
+    for (at, question) in questions.into_iter().enumerate() {
+        if at == MOST && trusts.is_none() {
+            trusts = Some(format!("more than {MOST} rights would have to be asked for"));
+        }
+        let answer = match &trusts {
+            Some(_) => Answer::Allowed,
+            None => match ask(cluster, &question, &mut kinds).await {
+                Ok(answer) => answer,
+                Err(AskError::Forbidden { .. }) => {
+                    trusts = Some("may not ask what others may do".to_owned());
+                    Answer::Allowed
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        world.shelf::<Right>().set(question.answered(answer, now));
+    }
+    if let Some(why) = trusts {
+        output.warning(format_args!(
+            "{why}: it is taken that authors may create what they wrap; the operator fails the others"
+        ));
+    }
+    Ok(())
+}
+
+async fn recorded_since(
+    cluster: &Reached,
+    output: &mut Output,
+) -> anyhow::Result<Option<Timestamp>> {
+    let path = format!(
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{CONFIGURATION}"
+    );
+    match cluster.get(&path).await {
+        Ok(object) => Ok(jobs::reviewer::since(&object)),
+        Err(AskError::Absent { .. }) => Ok(None),
+        Err(AskError::Forbidden { .. }) => {
+            output.warning(format_args!(
+                "may not read {path}: it is taken that the authors of all AppWrappers were recorded"
+            ));
+            Ok(Some(Timestamp::MIN))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn ask(
+    cluster: &Reached,
+    question: &Question,
+    kinds: &mut BTreeMap<TypeName, Option<Resource>>,
+) -> Result<Answer, AskError> {
+    let Question { author, namespace, name } = question;
+    if !kinds.contains_key(name) {
+        kinds.insert(name.clone(), served(cluster, name).await?);
+    }
+    let (Some(Some(resource)), Some(author)) = (kinds.get(name), Author::read(author)) else {
+        return Ok(Answer::NoKind);
+    };
+    let Resource { group, version, plural, .. } = resource;
+    let review = author.review(namespace, group, version, plural);
+    let said =
+        cluster.review("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+    Ok(jobs::reviewer::read(&said, plural, group))
+}

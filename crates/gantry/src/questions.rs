@@ -1,0 +1,155 @@
+//! What API servers ask about what is written, who answers, and how they are told to ask.
+
+use anyhow::Context as _;
+use gantry_apiserver::Api;
+use gantry_placement::admission::{self, Failure, Mode, Question};
+use gantry_queue::author;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::manifests::NAMESPACE;
+use crate::up::{Door, SOURCE};
+use crate::{devices, jobs};
+
+/// The service behind which the operator answers.
+pub const SERVICE: &str = "gantry-webhook";
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Questions {
+    /// About pods that claim devices, and the objects of their group; nobody asks where there is none.
+    pub devices: Option<Mode>,
+    /// Who makes AppWrappers.
+    pub authors: bool,
+}
+
+/// What tells a server to ask, and in whose name it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// Who owns its fields.
+    pub manager: &'static str,
+    /// A MutatingWebhookConfiguration or a ValidatingWebhookConfiguration.
+    pub configuration: Value,
+}
+
+impl Questions {
+    /// What it is about, for people; nothing where nothing is asked.
+    #[must_use]
+    pub fn topics(&self) -> Option<&'static str> {
+        match (self.devices.is_some(), self.authors) {
+            (true, true) => Some("devices and the authors of AppWrappers"),
+            (true, false) => Some("devices"),
+            (false, true) => Some("the authors of AppWrappers"),
+            (false, false) => None,
+        }
+    }
+
+    /// The answer to a review that was sent to a path; nothing where nothing is asked there.
+    #[must_use]
+    pub fn answer(&self, path: &str, review: &Value) -> Option<Value> {
+        if self.authors && path == author::PATH {
+            return Some(author::answer(review));
+        }
+        let (mode, question) = self.devices.zip(Question::at(path))?;
+        Some(admission::answer(mode, question, review))
+    }
+
+    /// Whether anything is asked at a path.
+    #[must_use]
+    pub fn are_asked_at(&self, path: &str) -> bool {
+        self.authors && path == author::PATH
+            || self.devices.is_some() && Question::at(path).is_some()
+    }
+
+    /// What tells a server to ask. `client` says how whoever answers is reached at a path; `pods` what
+    /// becomes of pods with devices when nobody does.
+    #[must_use]
+    pub fn configurations(&self, client: impl Fn(&str) -> Value, pods: Failure) -> Vec<Told> {
+        let devices = self.devices.map(|_| admission::configurations(&client, pods));
+        let devices = devices.into_iter().flatten();
+        let devices = devices.map(|it| Told { manager: devices::MANAGER, configuration: it });
+        let authors = self.authors.then(|| author::configuration(&client));
+        let authors = authors.map(|it| Told { manager: jobs::NAME, configuration: it });
+        devices.chain(authors).collect()
+    }
+}
+
+/// Lets the embedded server ask, of which nothing is heard outside the process. The configurations are
+/// objects like any other; whoever deletes them is not asked any more until the next start.
+///
+/// # Errors
+/// The server refuses them.
+pub async fn settle(api: &Api, door: &Door, questions: Questions) -> anyhow::Result<()> {
+    api.answer(NAMESPACE, SERVICE, move |path, review| {
+        questions.answer(path, review).unwrap_or_else(|| json!({}))
+    });
+    if !questions.authors {
+        // Nobody answers, and what is made until somebody does has no author that can be believed.
+        let path = place("MutatingWebhookConfiguration", author::CONFIGURATION);
+        let (_, found) = door.ask(Method::GET, &path, "application/json", None).await?;
+        // That of an operator is left to it.
+        if found["metadata"]["annotations"][SOURCE].is_string() {
+            let (status, said) = door.ask(Method::DELETE, &path, "application/json", None).await?;
+            let gone = status.is_success() || status == StatusCode::NOT_FOUND;
+            anyhow::ensure!(gone, "could not remove {path}: {}", said["message"]);
+        }
+    }
+    // It cannot be absent while the server is there; where a server is started without it, on the
+    // same directory, pods are as on any other.
+    for told in questions.configurations(|path| service(NAMESPACE, path), Failure::Ignore) {
+        let configuration = told.configuration;
+        let kind = configuration["kind"].as_str().unwrap_or_default();
+        let path = place(kind, configuration["metadata"]["name"].as_str().unwrap_or_default());
+        let installed = door.install(&path, &configuration).await;
+        installed.with_context(|| format!("could not install {path}"))?;
+    }
+    Ok(())
+}
+
+/// Where a configuration is.
+fn place(kind: &str, name: &str) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/{}s/{name}", kind.to_lowercase())
+}
+
+/// How a server reaches the service, at a path.
+pub(crate) fn service(namespace: &str, path: &str) -> Value {
+    json!({"service": {"namespace": namespace, "name": SERVICE, "port": 443, "path": path}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_switched_on_is_asked_and_nothing_else() {
+        let (devices, authors) = (Some(Mode::Gate), author::PATH);
+        let review = json!({"request": {"uid": "u"}});
+        let names = |questions: Questions| -> Vec<String> {
+            let all = questions.configurations(|_| json!({}), Failure::Refuse);
+            let name =
+                |it: &Told| it.configuration["metadata"]["name"].as_str().unwrap().to_owned();
+            all.iter().map(name).collect()
+        };
+        let table = [
+            (None, false, None, vec![]),
+            (devices, false, Some("devices"), vec!["gantry-devices", "gantry-devices"]),
+            (None, true, Some("the authors of AppWrappers"), vec!["gantry-queue"]),
+            (
+                devices,
+                true,
+                Some("devices and the authors of AppWrappers"),
+                vec!["gantry-devices", "gantry-devices", "gantry-queue"],
+            ),
+        ];
+        for (devices, is_on, topics, configured) in table {
+            let questions = Questions { devices, authors: is_on };
+            assert_eq!(questions.topics(), topics);
+            assert_eq!(names(questions), configured);
+            let paths = [(authors, is_on), ("/devices/mutate", devices.is_some()), ("/x", false)];
+            for (path, asked) in paths {
+                assert_eq!(questions.are_asked_at(path), asked, "{path}");
+                assert_eq!(questions.answer(path, &review).is_some(), asked, "{path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! AppWrappers of people who may not create everything, with an operator that asks. The same steps are
+//! taken on a real server by `make e2e`.
+
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_queue::app_wrapper::AUTHOR;
+use gantry_testkit::http::{Request, Response};
+use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::shared_operator::{Site, done, manifests};
+use crate::shared_process::Operator;
+
+const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+const CONFIGURATION: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gantry-queue";
+
+/// An AppWrapper around a Job.
+pub(crate) fn wrapper(name: &str) -> Value {
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "registry.test/c" }],
+        } } },
+    });
+    json!({
+        "apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper",
+        "metadata": { "name": name },
+        "spec": { "resources": { "GenericItems": [{ "generictemplate": job }] } },
+    })
+}
+
+/// The request as somebody else.
+pub(crate) fn by(user: &str, request: Request) -> Request {
+    let name = HeaderName::from_static("impersonate-user");
+    request.header(name, HeaderValue::from_str(user).unwrap())
+}
+
+/// What lets users do this in the namespace `default`.
+pub(crate) fn grant(name: &str, users: &[&str], group: &str, resource: &str) -> [Value; 2] {
+    let rbac = "rbac.authorization.k8s.io";
+    let metadata = json!({ "name": name, "namespace": "default" });
+    let subject = |user: &&str| json!({ "apiGroup": rbac, "kind": "User", "name": user });
+    [
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": metadata,
+            "rules": [{ "apiGroups": [group], "resources": [resource],
+                "verbs": ["create", "get", "list", "patch", "update"] }],
+        }),
+        json!({
+            "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": rbac, "kind": "Role", "name": name },
+            "subjects": users.iter().map(subject).collect::<Vec<_>>(),
+        }),
+    ]
+}
+
+/// The configuration of an operator that is reached at this port.
+pub(crate) fn config(port: u16) -> String {
+    format!(
+        "health: {{bindAddress: '0'}}\nmetrics: {{bindAddress: '0'}}\nmcad: {{checkUserAccess: true}}\n\
+         devices: {{webhook: {{bindAddress: '127.0.0.1:{port}', url: 'https://127.0.0.1:{port}'}}}}\n"
+    )
+}
+
+pub(crate) fn message(wrapper: &Value) -> String {
+    wrapper["status"]["message"].as_str().unwrap_or_default().to_owned()
+}
+
+fn condition<'a>(wrapper: &'a Value, kind: &str) -> Option<&'a Value> {
+    wrapper["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == kind)
+}
+
+fn is(state: &'static str) -> impl Fn(&Value) -> bool {
+    move |it| it["status"]["state"] == state
+}
+
+async fn create(site: &Site, user: &str, object: &Value) -> Response {
+    site.admin.send(by(user, Request::post(WRAPPERS, object))).await.unwrap()
+}
+
+/// What must be there before the operator is: its rights, the users', and an AppWrapper from before.
+pub(crate) async fn prepare(site: &Site) {
+    site.apply_file(&manifests().join("optional/check-user-access.yaml")).await;
+    let both = ["alice", "bob"];
+    for object in grant("wraps", &both, "workload.codeflare.dev", "appwrappers") {
+        site.apply(&object).await;
+    }
+    for object in grant("runs", &["alice"], "batch", "jobs") {
+        site.apply(&object).await;
+    }
+    // It says that an administrator made it, and nobody looked.
+    let mut early = wrapper("early");
+    let forged = json!({ "username": "admin", "groups": ["system:masters"] }).to_string();
+    early["metadata"]["annotations"] = json!({ AUTHOR: forged });
+    site.create(WRAPPERS, &early).await;
+}
+
+/// DS-9, beside an operator with the [configuration](config) for it. `gantry` is run with these arguments.
+pub(crate) async fn ds_9(
+    site: &Site,
+    clock: &Clock,
+    operator: &mut Operator,
+    gantry: impl Fn(&[&str]) -> String,
+) {
+    let told = |it: &Value| it["webhooks"].as_array().is_some_and(|all| !all.is_empty());
+    let found = site.until(CONFIGURATION, told).await;
+    // A server takes a moment until it asks whom it was told to ask, and what was made in that moment is
+    // not believed.
+    let made = found["metadata"]["creationTimestamp"].as_str().unwrap();
+    let believed = made.parse::<Timestamp>().unwrap() + Duration::from_secs(5);
+    while clock.now() < believed + Duration::from_secs(1) {
+        clock.sleep(Duration::from_millis(100)).await;
+    }
+    denied_and_allowed(site).await;
+    recorded(site).await;
+
+    // One from before has no author, whatever it says.
+    let path = format!("{WRAPPERS}/early");
+    let waits = |it: &Value| condition(it, "Backoff").is_some();
+    let early = site.until(&path, waits).await;
+    assert_eq!(condition(&early, "Backoff").unwrap()["reason"], "AuthorNotRecorded", "{early:#}");
+    assert!(message(&early).contains("made before") && message(&early).contains("create it anew"));
+    assert_eq!(early["status"]["canrun"], Value::Null, "{early:#}");
+    let page = gantry(&["queue", "-o", "wide"]);
+    assert!(page.contains("Access: it was made before"), "{page}");
+    let page = gantry(&["explain", "aw/early"]);
+    assert!(page.contains("when authors began to be recorded"), "{page}");
+    let page = gantry(&["explain", "aw/refused"]);
+    assert!(page.contains("user \"bob\" cannot create resource \"jobs\""), "{page}");
+
+    // A right that was granted counts for what is made anew, however soon that is.
+    for object in grant("runs", &["alice", "bob"], "batch", "jobs") {
+        site.apply(&object).await;
+    }
+    done(&create(site, "bob", &wrapper("granted")).await);
+    site.until(&format!("{WRAPPERS}/granted"), is("Running")).await;
+    done(&site.get(&format!("{JOBS}/granted")).await);
+    assert!(operator.child.try_wait().unwrap().is_none(), "{}", operator.said());
+}
+
+async fn denied_and_allowed(site: &Site) {
+    let mut refused = wrapper("refused");
+    let forged = json!({ "username": "alice" }).to_string();
+    refused["metadata"]["annotations"] = json!({ AUTHOR: forged });
+    done(&create(site, "bob", &refused).await);
+    done(&create(site, "alice", &wrapper("allowed")).await);
+    let allowed = site.until(&format!("{WRAPPERS}/allowed"), is("Running")).await;
+    assert!(condition(&allowed, "HeadOfLine").is_some(), "{allowed:#}");
+    done(&site.get(&format!("{JOBS}/allowed")).await);
+    let refused = site.until(&format!("{WRAPPERS}/refused"), is("Failed")).await;
+    let words = "default/refused creation failure: user \"bob\" cannot create resource \"jobs\" in \
+                 API group \"batch\" in the namespace \"default\"";
+    assert!(message(&refused).starts_with(words), "{}", message(&refused));
+    assert!(message(&refused).ends_with("create the AppWrapper anew"), "{}", message(&refused));
+    let failed = condition(&refused, "Failed").unwrap();
+    assert_eq!(failed["reason"], "ItemCreationFailure.", "{refused:#}");
+    assert_eq!(failed["message"], refused["status"]["message"]);
+    assert!(condition(&refused, "HeadOfLine").is_none(), "it never passed: {refused:#}");
+    assert_eq!(site.get(&format!("{JOBS}/refused")).await.status.as_u16(), 404);
+}
+
+/// Who the author is changes with who writes the items, and in no other way.
+async fn recorded(site: &Site) {
+    let path = format!("{WRAPPERS}/allowed");
+    let author = |it: &Value| -> String {
+        let text = it["metadata"]["annotations"][AUTHOR].as_str().unwrap();
+        let author: Value = serde_json::from_str(text).unwrap();
+        author["username"].as_str().unwrap().to_owned()
+    };
+    let merge = "application/merge-patch+json";
+    let forged = json!({ "username": "admin" }).to_string();
+    let table = [
+        ("a label", json!({ "metadata": { "labels": { "a": "b" } } }), "alice"),
+        ("a forged author", json!({ "metadata": { "annotations": { AUTHOR: forged } } }), "alice"),
+        ("none", json!({ "metadata": { "annotations": { AUTHOR: null } } }), "alice"),
+        ("a priority", json!({ "spec": { "priority": 3 } }), "alice"),
+        ("other items", json!({ "spec": { "resources": { "GenericItems": [] } } }), "bob"),
+    ];
+    for (why, patch, expected) in table {
+        let request = by("bob", Request::patch(path.clone(), merge, &patch));
+        let after = done(&site.admin.send(request).await.unwrap());
+        assert_eq!(author(&after), expected, "{why}");
+    }
+}
