@@ -1,6 +1,6 @@
 //! Pods are asked for, and seen to get a node.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -212,7 +212,7 @@ impl<'run> Window<'run> {
     }
 
     /// Lets this many pods be there at a time, for a while: each goes when it has its node, and another
-    /// comes.
+    /// comes. Nobody waits for another's to go.
     pub(crate) async fn come_and_go(
         &mut self,
         at_a_time: usize,
@@ -220,29 +220,44 @@ impl<'run> Window<'run> {
         time: Duration,
     ) -> anyhow::Result<Outcome> {
         let start = self.clock.moment();
-        let mut asked: HashMap<String, Moment> = HashMap::new();
-        let mut times = Samples::default();
-        let mut next = 0;
-        while next < at_a_time {
-            let name = format!("steady-{next}");
-            asked.insert(name.clone(), self.clock.moment());
-            create(&self.clients[0], PODS, &self.side.pod(&name, devices)).await?;
-            next += 1;
+        let mut tasks = self.tasks.child();
+        let (tell, mut told) = mpsc::channel::<Duration>(100_000);
+        let mut lanes = Vec::new();
+        for lane in 0..at_a_time {
+            let (bound, is_bound) = mpsc::channel::<Moment>(1);
+            lanes.push(bound);
+            let lane = Lane {
+                lane,
+                devices,
+                side: self.side,
+                client: self.clients[lane % CLIENTS].clone(),
+                clock: self.clock.clone(),
+                is_bound,
+                tell: tell.clone(),
+            };
+            tasks.spawn("lane", OnLoss::EndOwner, move |_| async move {
+                lane.run(start, time).await.map_err(Into::into)
+            });
         }
+        drop(tell);
+        let mut seen = HashSet::new();
         while self.clock.moment() - start < time {
-            let (name, when) = self.next(asked.len()).await?;
-            let Some(since) = asked.remove(&name) else { continue };
-            times.add(when - since);
-            let client = &self.clients[next % CLIENTS];
-            let gone = format!("{PODS}/{name}?gracePeriodSeconds=0");
-            let answer = client.send(Request::delete(gone)).await?;
-            ensure!(answer.status.is_success(), "delete {name}: {}", answer.text());
-            let name = format!("steady-{next}");
-            asked.insert(name.clone(), self.clock.moment());
-            create(client, PODS, &self.side.pod(&name, devices)).await?;
-            next += 1;
+            let (name, when) = self.next(at_a_time).await?;
+            let lane = name.strip_prefix("steady-").and_then(|it| it.split_once('-'));
+            let Some(lane) = lane.and_then(|(lane, _)| lane.parse::<usize>().ok()) else {
+                continue;
+            };
+            if seen.insert(name) && lanes[lane].send(when).await.is_err() {
+                break;
+            }
         }
         let took = self.clock.moment() - start;
+        drop(lanes);
+        tasks.join().await?;
+        let mut times = Samples::default();
+        while let Some(time) = told.recv().await {
+            times.add(time);
+        }
         let times = times.summary();
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         let rate = times.count as f64 / took.as_secs_f64();
@@ -281,6 +296,37 @@ impl<'run> Window<'run> {
             });
         }
         tasks
+    }
+}
+
+/// One pod after the other.
+struct Lane {
+    lane: usize,
+    devices: usize,
+    side: Side,
+    client: Client,
+    clock: Clock,
+    /// When the pod of this moment got its node.
+    is_bound: mpsc::Receiver<Moment>,
+    tell: mpsc::Sender<Duration>,
+}
+
+impl Lane {
+    async fn run(mut self, start: Moment, time: Duration) -> anyhow::Result<()> {
+        let mut nth = 0;
+        while self.clock.moment() - start < time {
+            let name = format!("steady-{}-{nth}", self.lane);
+            let asked = self.clock.moment();
+            create(&self.client, PODS, &self.side.pod(&name, self.devices)).await?;
+            // Time is over, and nobody listens any more.
+            let Some(when) = self.is_bound.recv().await else { return Ok(()) };
+            self.tell.send(when - asked).await?;
+            let gone = format!("{PODS}/{name}?gracePeriodSeconds=0");
+            let answer = self.client.send(Request::delete(gone)).await?;
+            ensure!(answer.status.is_success(), "delete {name}: {}", answer.text());
+            nth += 1;
+        }
+        Ok(())
     }
 }
 
