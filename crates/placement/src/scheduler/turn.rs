@@ -108,7 +108,13 @@ impl<'a> Turn<'a> {
             Err(trouble) => self.hold(pod, trouble, &[]),
             Ok((claims, resolved)) if !resolved.missing.is_empty() => {
                 match carrier::supply(self.scene.world, pod, &claims, &resolved.missing) {
-                    Ok(steps) => self.plan.steps.extend(steps),
+                    // Somebody else makes them, and this is looked at again when they are there.
+                    Ok(_) => self.plan.held.push(Held {
+                        about: about(pod),
+                        reason: "ClaimsMissing".into(),
+                        message: "its claims are being made".to_owned(),
+                        until: None,
+                    }),
                     Err(trouble) => self.hold(pod, trouble, &[]),
                 }
             }
