@@ -14,7 +14,7 @@ use super::record::{Record, Seen};
 use super::requests::Requests;
 use super::shape::Shape;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch;
+use super::watch::{self, Watch};
 use super::wrapper::{self, APP_WRAPPERS, PLAYED, QUOTAS};
 
 /// Who owns what, or who comes first: quota trees with preemption, as Kueue has it, or nothing but the
@@ -48,8 +48,8 @@ pub(crate) async fn measure(
     };
     let mut tasks = tasks.child();
     let wrappers = format!("{APP_WRAPPERS}/appwrappers");
-    let wrappers = watch::open(&stage.target, &wrappers, clock).await?;
-    let jobs = watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
+    let wrappers = Watch::open(&stage.target, &wrappers, clock).await?;
+    let jobs = Watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
     let mut events = watch::events::<Seen>(wrappers, clock, &mut tasks);
     let played = play(jobs, &stage.clients[0], clock, &mut tasks);
 

@@ -17,7 +17,7 @@ use super::program::Program;
 use super::record::{Record, Seen};
 use super::shape::Class;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, Event};
+use super::watch::{self, Event, Watch};
 use super::wrapper::{self, APP_WRAPPERS, PLAYED};
 use crate::usage;
 
@@ -72,8 +72,8 @@ pub(crate) async fn measure(
     stage.define(tasks).await?;
     let mut tasks = tasks.child();
     let wrappers = format!("{APP_WRAPPERS}/appwrappers");
-    let wrappers = watch::open(&stage.target, &wrappers, clock).await?;
-    let jobs = watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
+    let wrappers = Watch::open(&stage.target, &wrappers, clock).await?;
+    let jobs = Watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
     let mut events = watch::events::<Seen>(wrappers, clock, &mut tasks);
     play(jobs, &stage.clients[0], clock, &mut tasks);
     let mut operator = stage.operator(&Operator { limit: Limit(None), queue: "" })?;

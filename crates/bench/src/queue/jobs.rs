@@ -16,7 +16,7 @@ use super::gantry::lost;
 use super::program::{Cost, Program};
 use super::requests::Requests;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch;
+use super::watch::{self, Watch};
 use super::wrapper::APP_WRAPPERS;
 
 /// Nodes of the measurement; the original leaves their number open.
@@ -88,7 +88,7 @@ pub(crate) async fn measure(
     };
     let mut tasks = tasks.child();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
-    let jobs = watch::open(&stage.target, jobs, clock).await?;
+    let jobs = Watch::open(&stage.target, jobs, clock).await?;
     let mut events = watch::events::<Job>(jobs, clock, &mut tasks);
     clock.sleep(SETTLE).await;
     controller.must_run()?;

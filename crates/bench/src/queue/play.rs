@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::{OnLoss, TaskError, Tasks};
-use gantry_testkit::http::{Client, Request, Stream};
+use gantry_testkit::http::{Client, Request};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::watch::{self, Change, Event};
+use super::watch::{Change, Event, Watch};
 use super::wrapper::PLAYED;
 
 /// Jobs that are completed at a time, as in Kueue's runner.
@@ -57,13 +57,8 @@ impl Writes {
     }
 }
 
-/// Plays every job that this stream tells of, until the tasks are stopped.
-pub(crate) fn play(
-    mut stream: Stream,
-    client: &Client,
-    clock: &Clock,
-    tasks: &mut Tasks,
-) -> Writes {
+/// Plays every job that this watch tells of, until the tasks are stopped.
+pub(crate) fn play(mut watch: Watch, client: &Client, clock: &Clock, tasks: &mut Tasks) -> Writes {
     let writes = Writes::default();
     let mut hands = Vec::new();
     for _ in 0..HANDS {
@@ -85,10 +80,9 @@ pub(crate) fn play(
         loop {
             let next = running.next();
             tokio::select! {
-                event = watch::next::<Job>(&mut stream) => match event? {
-                    Some(event) => running.saw(event, clock.moment()),
-                    None => return Ok(()),
-                },
+                // May be dropped: what was not taken is taken by the next, and a watch that was not begun
+                // anew is begun then.
+                event = watch.next::<Job>() => running.saw(event?, clock.moment()),
                 () = wait(&clock, next) => {
                     for job in running.due(clock.moment()) {
                         let Some(hand) = turn.next() else { return Ok(()) };

@@ -34,13 +34,66 @@ pub(crate) enum Change {
     Error,
 }
 
-/// Begins to watch everything at this path from now on.
-pub(crate) async fn open(target: &Target, path: &str, clock: &Clock) -> anyhow::Result<Stream> {
-    let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
-    let path = format!("{path}?watch=true&timeoutSeconds=7200");
+/// What happens to all objects at a path, without a gap. Servers end watches now and then, those of kinds that
+/// were defined a moment ago in particular; then it goes on from where it was.
+pub(crate) struct Watch {
+    client: Client,
+    clock: Clock,
+    path: String,
+    /// The revision up to which everything was seen.
+    from: Option<String>,
+    stream: Stream,
+}
+
+/// As much of an event as tells how far a watch has come.
+#[derive(Deserialize)]
+struct Marked {
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Mark,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mark {
+    resource_version: String,
+}
+
+impl Watch {
+    /// Begins to watch everything at this path from now on.
+    pub(crate) async fn open(target: &Target, path: &str, clock: &Clock) -> anyhow::Result<Self> {
+        let client = Client::new(target, Protocol::Http2, clock.clone())?.with_patience(PATIENCE);
+        let path = format!("{path}?watch=true&timeoutSeconds=7200");
+        let stream = stream(&client, &path, clock).await?;
+        Ok(Self { client, clock: clock.clone(), path, from: None, stream })
+    }
+
+    /// The next event.
+    pub(crate) async fn next<Seen: DeserializeOwned>(&mut self) -> anyhow::Result<Event<Seen>> {
+        loop {
+            let Some(line) = self.stream.next_line(Duration::from_secs(7200)).await? else {
+                let from = self.from.as_ref().map(|it| format!("&resourceVersion={it}"));
+                let path = format!("{}{}", self.path, from.unwrap_or_default());
+                self.stream = stream(&self.client, &path, &self.clock).await?;
+                continue;
+            };
+            let text = || String::from_utf8_lossy(&line).into_owned();
+            let event: Event<Seen> = serde_json::from_slice(&line).with_context(text)?;
+            ensure!(event.kind != Change::Error, "{}", text());
+            let marked: Marked = serde_json::from_slice(&line).with_context(text)?;
+            self.from = Some(marked.object.metadata.resource_version);
+            return Ok(event);
+        }
+    }
+}
+
+async fn stream(client: &Client, path: &str, clock: &Clock) -> anyhow::Result<Stream> {
     let begun = clock.moment();
     loop {
-        let stream = client.open(Request::get(&path)).await.context("could not watch")?;
+        let stream = client.open(Request::get(path)).await.context("could not watch")?;
         if stream.status.is_success() {
             return Ok(stream);
         }
@@ -51,21 +104,9 @@ pub(crate) async fn open(target: &Target, path: &str, clock: &Clock) -> anyhow::
     }
 }
 
-/// The next event, or nothing when the server has ended the answer.
-pub(crate) async fn next<Object: DeserializeOwned>(
-    stream: &mut Stream,
-) -> anyhow::Result<Option<Event<Object>>> {
-    let Some(line) = stream.next_line(Duration::from_secs(7200)).await? else { return Ok(None) };
-    let event = serde_json::from_slice(&line);
-    let event: Event<Object> =
-        event.with_context(|| String::from_utf8_lossy(&line).into_owned())?;
-    ensure!(event.kind != Change::Error, "{}", String::from_utf8_lossy(&line));
-    Ok(Some(event))
-}
-
-/// Events with the moment at which each was seen. The end of the server ends them.
+/// Events with the moment at which each was seen.
 pub(crate) fn events<Object: DeserializeOwned + Send + 'static>(
-    mut stream: Stream,
+    mut watch: Watch,
     clock: &Clock,
     tasks: &mut Tasks,
 ) -> mpsc::Receiver<(Event<Object>, Moment)> {
@@ -74,10 +115,9 @@ pub(crate) fn events<Object: DeserializeOwned + Send + 'static>(
     tasks.spawn("watch", OnLoss::EndOwner, move |stop| async move {
         loop {
             let event = tokio::select! {
-                event = next(&mut stream) => event?,
+                event = watch.next() => event?,
                 () = stop.cancelled() => return Ok(()),
             };
-            let Some(event) = event else { return Ok(()) };
             // Whoever listened has seen enough.
             if tell.send((event, clock.moment())).await.is_err() {
                 return Ok(());
