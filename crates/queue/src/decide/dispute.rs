@@ -106,3 +106,97 @@ type Place = (Reverse<i32>, Timestamp, Key);
 fn place(wrapper: &AppWrapper) -> Place {
     (Reverse(wrapper.spec.priority), wrapper.first_seen(), wrapper.metadata.key())
 }
+
+#[cfg(test)]
+mod tests {
+    use gantry_reconcile::View as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    /// Of this priority, first seen in the first second; who runs is told apart from who waits, and may have
+    /// been taken back for another at some time.
+    fn wrapper(name: &str, priority: i32, runs: bool, taken: Option<(&str, i64)>) -> Value {
+        let time = |second: i64| at(second).to_string().replace('Z', ".000000Z");
+        let mut conditions = vec![json!({"type": "Init", "status": "True"})];
+        if let Some((by, when)) = taken {
+            conditions.push(json!({
+                "type": "Preempted", "status": "True", "reason": "QuotaReclaimed",
+                "message": format!("Quota was reclaimed by AppWrapper n/{by}."),
+                "lastTransitionMicroTime": time(when),
+            }));
+        }
+        let mut status = json!({
+            "state": "Pending", "queuejobstate": "Queueing", "conditions": conditions,
+            "controllerfirsttimestamp": time(1),
+        });
+        if runs {
+            status["canrun"] = json!(true);
+        }
+        json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
+            "spec": {"priority": priority, "resources": {}},
+            "status": status,
+        })
+    }
+
+    #[test]
+    fn who_was_taken_back_spares_whom_it_must() {
+        let key = |name: &str| Key::new("n", name);
+        let cause = |name: &str| Spared::Cause(key(name));
+        let x = |priority, taken| wrapper("x", priority, false, taken);
+        let table = [
+            ("who was never taken back spares nobody", x(0, None), vec![], Spared::Nobody),
+            (
+                "for as long as it had been there, those before it",
+                x(0, Some(("a", 101))),
+                vec![wrapper("a", 5, true, None)],
+                Spared::Earlier { place: (Reverse(0), at(1), key("x")), until: at(201) },
+            ),
+            (
+                "then the one it made room for",
+                x(0, Some(("a", 41))),
+                vec![wrapper("a", 5, true, None)],
+                cause("a"),
+            ),
+            (
+                "unless it comes before that one",
+                x(9, Some(("a", 41))),
+                vec![wrapper("a", 5, true, None)],
+                Spared::Nobody,
+            ),
+            (
+                "or the one for which that one was taken back",
+                x(3, Some(("a", 41))),
+                vec![wrapper("a", 5, false, Some(("b", 42))), wrapper("b", 0, true, None)],
+                cause("b"),
+            ),
+            (
+                "who has ended is not spared, nor whoever it ended for",
+                x(0, Some(("a", 41))),
+                vec![wrapper("b", 5, true, None)],
+                Spared::Nobody,
+            ),
+            (
+                "a circle of those that wait is no reason",
+                x(0, Some(("a", 41))),
+                vec![wrapper("a", 5, false, Some(("x", 42)))],
+                Spared::Nobody,
+            ),
+        ];
+        for (why, asks, others, expected) in table {
+            let world = World::new([gantry_reconcile::Kind::of::<AppWrapper>()]);
+            let shelf = world.find(&AppWrapper::RESOURCE).unwrap();
+            for object in others.iter().chain([&asks]) {
+                shelf.saw(&object.to_string()).unwrap();
+            }
+            let asks = world.shelf::<AppWrapper>().get(&key("x")).unwrap();
+            let found = Spared::by(&world, &asks, &Settings::default(), at(150));
+            assert_eq!(found, expected, "{why}");
+        }
+    }
+}
