@@ -206,6 +206,17 @@ impl Claim {
         self.write(&status)
     }
 
+    /// Keeps what the claim has, and no other entry that is there at this moment counts any more.
+    pub(crate) fn outlive(
+        &self,
+        entries: impl IntoIterator<Item = Timestamp>,
+        now: Timestamp,
+    ) -> Write {
+        let at = entries.into_iter().chain(self.horizon()).fold(second(now), Timestamp::max);
+        let conditions = self.turned(Says::yes(ALLOCATED, "Allocated"), at, now);
+        self.write(&json!({"conditions": condition::spell(&conditions)}))
+    }
+
     /// Names the pods that may use the claim.
     pub(crate) fn share(&self, consumers: &[Consumer]) -> Write {
         self.write(&reserved(consumers))

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gantry_api::devices::{
-    Consumer, DeviceClaim, DeviceClaimTemplate, DevicePool, DevicePrivilegedClaim, PodDevices,
-    TaintEffect, Toleration,
+    Consumer, DeviceClaim, DeviceClaimTemplate, DevicePool, DevicePrivilegedClaim, LedgerEntry,
+    PodDevices, TaintEffect, Toleration,
 };
 use gantry_devices::lower::Wanted;
 use gantry_devices::tolerates;
@@ -161,7 +161,11 @@ impl Turn<'_> {
             }
         }
         if left.len() == claim.consumers().len() && !left.is_empty() {
-            self.look_after(&left, plan);
+            let strays = self.strays();
+            match strays.is_empty() {
+                true => self.look_after(&left, plan),
+                false => plan.write(claim.outlive(strays, self.now)),
+            }
             return;
         }
         let step = match left.is_empty() {
@@ -170,6 +174,25 @@ impl Turn<'_> {
             false => Step::new(claim.share(&left)),
         };
         plan.steps.push(missing.into_iter().fold(step, Step::gone));
+    }
+
+    /// When devices were set aside for the claim that it will never have, because it has others. Whoever did
+    /// so believed to lead when somebody else did, and came too late to give them to it.
+    fn strays(&self) -> Vec<Timestamp> {
+        let (claim, horizon) = (self.claim, self.claim.horizon());
+        let is_had = |pool: &str, entry: &LedgerEntry| {
+            let mut held = claim.allocations().iter().filter(|it| is_hold(it));
+            held.any(|it| ledger::is_about(entry, pool, it))
+        };
+        let mut strays = Vec::new();
+        for pool in self.world.shelf::<Seen<DevicePool>>().tagged(&ledger::names(claim.uid())) {
+            let own = pool.status.allocations.iter();
+            let own = own.filter(|it| it.claim_ref.uid == claim.uid().as_str());
+            let stray =
+                own.filter(|it| ledger::is_live(it, horizon) && !is_had(&pool.metadata.name, it));
+            strays.extend(stray.map(|it| it.since.0));
+        }
+        strays
     }
 
     /// A claim that has none: what was set aside and is not needed is taken back, and when nothing is

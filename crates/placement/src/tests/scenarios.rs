@@ -278,6 +278,34 @@ fn scenario_100_a_pool_that_is_made_anew_gets_its_ledger_back() {
     }));
 }
 
+/// Whoever leads no more may still set devices aside for a claim that has others by now.
+#[test]
+fn scenario_95_what_was_set_aside_too_late_is_free_again() {
+    let team = Team::new();
+    let all = team.all();
+    let mut objects = base();
+    objects.extend([claim("one", &wish("gpu", 1)), user("a", "one")]);
+    let late: Action = Box::new(|server| {
+        let pools = server.list(&POOLS);
+        let holds =
+            |it: &&Value| it["status"]["allocations"].as_array().is_some_and(|it| !it.is_empty());
+        let Some(entry) =
+            pools.iter().find(|it| holds(it)).map(|it| it["status"]["allocations"][0].clone())
+        else {
+            return;
+        };
+        let other = pools.iter().find(|it| !holds(it)).unwrap();
+        let mut stray = entry;
+        stray["since"] = json!("2027-01-15T08:30:00Z");
+        let name = Key::cluster(other["metadata"]["name"].as_str().unwrap());
+        server.edit(&POOLS, &name, |it| it["status"]["allocations"] = json!([stray]));
+    });
+    proven(scenario(&all, objects, vec![late]).prove(0..4, |server| {
+        assert_eq!(shape(server)["entries"], json!({"one": 1}));
+        shape(server)
+    }));
+}
+
 #[test]
 fn scenario_100_a_node_that_goes_takes_nothing_along() {
     let team = Team::new();
