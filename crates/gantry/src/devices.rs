@@ -5,7 +5,6 @@ use std::sync::Arc;
 use gantry_apiserver::{Api, Caller};
 use gantry_placement::{
     AdminQuota, Books, ClassStanding, DriverStanding, Gate, NAME, Release, Results, Scheduler,
-    Supply,
 };
 use gantry_reconcile::Controller;
 use gantry_sim::members::Member;
@@ -37,7 +36,6 @@ pub fn members(quota: AdminQuota) -> Vec<Member> {
     };
     vec![
         member(Arc::new(Scheduler::new(quota)), 1),
-        member(Arc::new(Supply), 8),
         member(Arc::new(Release), 4),
         member(Arc::new(Books), 4),
         member(Arc::new(Results), 4),

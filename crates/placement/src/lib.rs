@@ -12,8 +12,7 @@
 //! out an entry must first move the horizon of the claim, and then nobody who saw the claim before can
 //! write to it.
 //!
-//! [`Supply`] makes the claims that pods want for themselves; [`Scheduler`] decides about all pods that
-//! wait, because they compete; [`Release`] about what ends,
+//! [`Scheduler`] decides about all pods that wait, because they compete; [`Release`] about what ends,
 //! claim by claim; [`Books`] about ledgers, pool by pool; [`Results`] tells pods what they have;
 //! [`Gate`] looks after pods that another scheduler binds; [`ClassStanding`] and [`DriverStanding`] say
 //! what classes and drivers are worth. [`admission`] answers an API server that asks about new objects.
@@ -33,7 +32,6 @@ mod release;
 mod results;
 mod scheduler;
 mod standing;
-mod supply;
 
 #[cfg(test)]
 mod tests;
@@ -46,4 +44,3 @@ pub use results::Results;
 pub use scheduler::{AdminQuota, NAME, Scheduler};
 pub use seen::{Published, Quota, Seen};
 pub use standing::{ClassStanding, DriverStanding};
-pub use supply::Supply;

@@ -3,7 +3,7 @@
 //! There is one decision about all pods that wait, because they compete. A plan takes those first that
 //! have something set aside already, then by importance and age, and counts what it gives to each
 //! before it goes on to the next. What a plan writes for a pod is the next step of its way, whoever
-//! made the steps before: entries in ledgers, the statuses of the claims, its node.
+//! made the steps before: its claims, entries in ledgers, the statuses of the claims, its node.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ impl<'a> Waiting<'a> {
 }
 
 /// Whether a pod is this scheduler's business: by its name, or by the gate before it, now or before.
-pub(crate) fn is_ours(pod: &Pod) -> bool {
+fn is_ours(pod: &Pod) -> bool {
     let ours = pod.spec.scheduler_name == NAME || gate::is_gated(pod);
     (ours || gate::opened(pod).is_some()) && !pod.is_over()
 }

@@ -39,7 +39,6 @@ pub const ALL: &[Controller] = &[
     Controller { name: "node-ranges", usually: true },
     Controller { name: "kubelet-pods", usually: true },
     Controller { name: "device-scheduler", usually: true },
-    Controller { name: "device-claims", usually: true },
     Controller { name: "device-release", usually: true },
     Controller { name: "device-books", usually: true },
     Controller { name: "device-results", usually: true },
@@ -401,7 +400,6 @@ mod tests {
                 "devices: {enabled: true}\nmcadEnabled: false\ncontrollers: {device-results: false}",
                 vec![
                     "device-scheduler",
-                    "device-claims",
                     "device-release",
                     "device-books",
                     "device-gate",

@@ -108,13 +108,7 @@ impl<'a> Turn<'a> {
             Err(trouble) => self.hold(pod, trouble, &[]),
             Ok((claims, resolved)) if !resolved.missing.is_empty() => {
                 match carrier::supply(self.scene.world, pod, &claims, &resolved.missing) {
-                    // Somebody else makes them, and this is looked at again when they are there.
-                    Ok(_) => self.plan.held.push(Held {
-                        about: about(pod),
-                        reason: "ClaimsMissing".into(),
-                        message: "its claims are being made".to_owned(),
-                        until: None,
-                    }),
+                    Ok(steps) => self.plan.steps.extend(steps),
                     Err(trouble) => self.hold(pod, trouble, &[]),
                 }
             }

@@ -15,7 +15,7 @@ use super::invariants;
 use crate::claim::ENTRY_ANNOTATION;
 use crate::{
     AdminQuota, Books, ClassStanding, DriverStanding, Gate, Quota, Release, Results, Scheduler,
-    Seen, Supply,
+    Seen,
 };
 
 pub(super) const PODS: Resource = Pod::RESOURCE;
@@ -49,16 +49,7 @@ impl Team {
     }
 
     pub(super) fn all(&self) -> Vec<&dyn Controller> {
-        vec![
-            &self.scheduler,
-            &Supply,
-            &Release,
-            &Books,
-            &Results,
-            &Gate,
-            &self.classes,
-            &DriverStanding,
-        ]
+        vec![&self.scheduler, &Release, &Books, &Results, &Gate, &self.classes, &DriverStanding]
     }
 }
 
