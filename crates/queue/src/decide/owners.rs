@@ -20,19 +20,18 @@ impl Turn<'_> {
         let Some(charges) = &self.charges else { return };
         let shelf = self.world.shelf::<AppWrapper>();
         let given_up = charges.yielding().chain(self.books.fresh.iter().map(|(_, key)| key));
-        let mut since: BTreeMap<Key, Timestamp> = BTreeMap::new();
+        let mut owners: BTreeMap<Key, (Timestamp, Arc<AppWrapper>)> = BTreeMap::new();
         for (key, when) in given_up.filter_map(|key| condition::reclaimer(&shelf.get(key)?.status))
         {
-            if self.books.lines.class(&key).is_some() && !self.passed.contains(&key) {
-                since.entry(key).and_modify(|it| *it = when.min(*it)).or_insert(when);
+            let waits = self.books.lines.class(&key).is_some() && !self.passed.contains(&key);
+            let Some(owner) = shelf.get(&key).filter(|_| waits) else { continue };
+            // Who was looked at since had what was given up for it, or could not use it.
+            if condition::newest_since(&owner.status, kind::HEAD_OF_LINE) < Some(when) {
+                let first = owners.entry(key).or_insert((when, owner));
+                first.0 = first.0.min(when);
             }
         }
-        let owners = since.into_iter().filter_map(|(key, when)| Some((when, shelf.get(&key)?)));
-        // Who was looked at since had what was given up for it, or could not use it.
-        let waits = |(when, owner): &(Timestamp, Arc<AppWrapper>)| {
-            condition::newest_since(&owner.status, kind::HEAD_OF_LINE) < Some(*when)
-        };
-        let mut owners: Vec<(Timestamp, Arc<AppWrapper>)> = owners.filter(waits).collect();
+        let mut owners: Vec<(Timestamp, Arc<AppWrapper>)> = owners.into_values().collect();
         // For whom something was given up first. Others may be more important and have given up something
         // for that one themselves: they must not be before it again.
         owners.sort_by_key(|(when, it)| {
