@@ -216,12 +216,26 @@ fn same(
     expected: &Value,
 ) -> Result<(), Box<Failure>> {
     let Conditions { seed, faults, .. } = conditions;
+    let witness = Witness(conditions, &run.trace);
     let found = shape(&run.ending.server);
+    drop(witness);
     if found == *expected {
         return Ok(());
     }
     let (expected, trace) = (expected.clone(), run.trace.clone());
     Err(Box::new(Failure::Elsewhere { seed, faults, expected, found, trace }))
+}
+
+/// Tells what happened if what must hold at every moment did not: then a shape panics.
+struct Witness<'a>(Conditions<'a>, &'a str);
+
+impl Drop for Witness<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(Conditions { seed, faults, replicas, .. }, trace) = self;
+            eprintln!("seed {seed}, {replicas} processes, {faults:?}:\n{trace}");
+        }
+    }
 }
 
 fn at_rest(conditions: Conditions<'_>, ending: &Ending, rest: Rest) -> Result<(), Box<Failure>> {

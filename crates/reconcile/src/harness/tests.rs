@@ -9,7 +9,7 @@ use crate::names;
 use crate::object::{Key, Meta, controlled_by};
 use crate::world::{Change, Kind, View, World};
 use crate::write::Part;
-use crate::{Plan, Propagation};
+use crate::{Plan, Propagation, Reference, Step, Uid};
 
 /// Wants a number of leaves.
 #[derive(Debug, Default, Deserialize)]
@@ -237,4 +237,70 @@ fn one_object_that_is_refused_leaves_the_others() {
     let ending = scenario.run(3, Faults::some()).unwrap();
     let found = shape(&ending.server);
     assert_eq!(found["trees"][1], json!(["b", 0, 0]), "{found}");
+}
+
+/// Marks trees that want no leaves, when a leaf is gone that is always there.
+struct Mourner(Reference);
+
+impl Controller for Mourner {
+    fn name(&self) -> &'static str {
+        "mourner"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<Tree>()]
+    }
+
+    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+        vec![change.key.clone()]
+    }
+
+    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
+        let mut plan = Plan::default();
+        if let Some(tree) = world.shelf::<Tree>().get(key).filter(|it| it.leaves == 0) {
+            let write = Write::Merge {
+                resource: Tree::RESOURCE,
+                key: key.clone(),
+                part: Part::Status,
+                fence: tree.metadata.fence(),
+                body: json!({"status": {"leaves": 100}}),
+            };
+            plan.steps.push(Step::new(write).gone(self.0.clone()));
+        }
+        plan
+    }
+}
+
+#[test]
+fn what_must_not_be_sent_does_not_come_late_either() {
+    let mut server = Server::new(|_, _| {}, Timestamp::UNIX_EPOCH);
+    let leaf = (Leaf::RESOURCE, json!({"metadata": {"name": "leaf", "namespace": "n"}}));
+    server.create(&leaf.0, leaf.1.clone());
+    let key = Key::new("n", "leaf");
+    let made = server.get(&leaf.0, &key).unwrap();
+    let uid = Uid::new(made["metadata"]["uid"].as_str().unwrap());
+    let mourner = Mourner(Reference { resource: Leaf::RESOURCE, key, uid, field: String::new() });
+    let controllers: [&dyn Controller; 1] = [&mourner];
+    let grow: Action = Box::new(|server: &mut Server| {
+        server.edit(&Tree::RESOURCE, &Key::new("n", "a"), |it| it["leaves"] = json!(1));
+    });
+    let scenario = Scenario {
+        controllers: &controllers,
+        defaults: |_, _| {},
+        // The leaf is the first object of this world as of the other, so it is the same one.
+        objects: vec![leaf, tree("a", 0)],
+        script: vec![grow],
+        replicas: 1,
+        horizon: Duration::from_secs(3600),
+    };
+    for seed in 0..20 {
+        scenario
+            .prove_crashes(seed, |server| {
+                let leaf = server.get(&Leaf::RESOURCE, &Key::new("n", "leaf")).unwrap();
+                assert_eq!(leaf["metadata"]["uid"], made["metadata"]["uid"]);
+                let tree = server.get(&Tree::RESOURCE, &Key::new("n", "a")).unwrap();
+                json!([tree["leaves"], tree["status"]["leaves"]])
+            })
+            .unwrap();
+    }
 }

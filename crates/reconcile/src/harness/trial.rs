@@ -291,10 +291,8 @@ impl<'a> Trial<'a> {
         let lost = || Outcome::Unanswered("lost".to_owned());
         let outcome = if self.chance(self.faults.lost_requests) {
             lost()
-        } else if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
-            Outcome::Stale(format!("{} {} is gone or going", gone.resource, gone.key))
-        } else if let Some(there) = step.gone.iter().find(|it| self.server.stands(it)) {
-            Outcome::Stale(format!("{} {} is still there", there.resource, there.key))
+        } else if let Some(why) = self.unsent(&step) {
+            Outcome::Stale(why)
         } else {
             let outcome = self.commit(write);
             if self.chance(self.faults.lost_answers) {
@@ -314,6 +312,15 @@ impl<'a> Trial<'a> {
         self.notes.extend(notes);
     }
 
+    /// Why a step is not sent at this moment: whoever sends it asks the server first.
+    fn unsent(&self, step: &Step) -> Option<String> {
+        if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
+            return Some(format!("{} {} is gone or going", gone.resource, gone.key));
+        }
+        let there = step.gone.iter().find(|it| self.server.stands(it))?;
+        Some(format!("{} {} is still there", there.resource, there.key))
+    }
+
     fn commit(&mut self, write: &Write) -> Outcome {
         if let Some(written) = &mut self.written {
             written.push(write.clone());
@@ -327,7 +334,7 @@ impl<'a> Trial<'a> {
         let fresh = Replica::start(self.controllers, &self.server);
         let old = std::mem::replace(&mut self.replicas[place], fresh);
         for (_, step) in old.in_flight {
-            if arrives(&mut self.rng) {
+            if self.unsent(&step).is_none() && arrives(&mut self.rng) {
                 self.ghosts.push(step.write);
             }
         }
