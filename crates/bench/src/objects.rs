@@ -135,17 +135,15 @@ impl Side {
 
     /// A pod that wants this many devices, of one root if they are several.
     pub(crate) fn pod(self, name: &str, devices: usize) -> Value {
-        let mut pod = json!({
-            "metadata": {"name": name},
-            "spec": {"containers": [{"name": "pause", "image": IMAGE}]},
-        });
         match self {
             Self::Kubernetes => {
                 let template = format!("template-{devices}");
+                let mut pod = pause(name);
                 pod["spec"]["resourceClaims"] =
                     json!([{"name": "resource", "resourceClaimTemplateName": template}]);
                 pod["spec"]["containers"][0]["resources"] =
                     json!({"claims": [{"name": "resource"}]});
+                pod
             }
             Self::Gantry => {
                 let term = |index| json!({"name": format!("req-{index}"), "deviceClass": CLASS});
@@ -154,17 +152,38 @@ impl Side {
                 if devices > 1 {
                     template["matchAttributes"] = json!(["root"]);
                 }
-                let claims = json!([{"name": "resource", "template": template}]);
-                let used = json!({"pause": [{"name": "resource"}]});
-                pod["spec"]["schedulerName"] = json!("gantry");
-                pod["metadata"]["annotations"] = json!({
-                    "devmgmtproto.k8s.io/device-claims": claims.to_string(),
-                    "devmgmtproto.k8s.io/container-devices": used.to_string(),
-                });
+                ours(name, &[json!({"name": "resource", "template": template})])
             }
         }
-        pod
     }
+}
+
+/// A pod of ours with this many claims for one device each.
+pub(crate) fn holder(name: &str, claims: usize) -> Value {
+    let claim = |index| {
+        let template = json!({"claims": [{"name": "req-0", "deviceClass": CLASS}]});
+        json!({"name": format!("resource-{index}"), "template": template})
+    };
+    ours(name, &(0..claims).map(claim).collect::<Vec<_>>())
+}
+
+/// A pod of ours with these claims.
+fn ours(name: &str, claims: &[Value]) -> Value {
+    let used: Vec<Value> = claims.iter().map(|it| json!({"name": it["name"]})).collect();
+    let mut pod = pause(name);
+    pod["spec"]["schedulerName"] = json!("gantry");
+    pod["metadata"]["annotations"] = json!({
+        "devmgmtproto.k8s.io/device-claims": json!(claims).to_string(),
+        "devmgmtproto.k8s.io/container-devices": json!({"pause": used}).to_string(),
+    });
+    pod
+}
+
+fn pause(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "pause", "image": IMAGE}]},
+    })
 }
 
 /// A node of Kubernetes' own measurements.

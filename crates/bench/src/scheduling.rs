@@ -232,6 +232,9 @@ async fn run(
         }
     };
     ensure!(!scheduler.is_empty(), "no scheduler runs");
+    let running = cluster.processes().into_iter().map(|(_, pid)| pid);
+    let running: Vec<u32> = running.chain(operator.map(|it| it.0.id())).collect();
+    window.settle(&running).await?;
     let cpu = usage::cpu(&scheduler);
     let outcome = match shape.kind {
         Kind::Pods => window.place("timed", all - all / 2).await?,

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::objects::{Side, held, node, node_name};
+use crate::objects::{Side, held, holder, node, node_name};
 use crate::sample::{Samples, Summary};
+use crate::usage;
 
 /// How long nothing may happen before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -182,20 +183,37 @@ impl<'run> Window<'run> {
                 });
                 self.send_all(requests.collect()).await
             }
-            Side::Gantry => self.place("held", count).await.map(|_| ()),
+            // A claim of ours that no pod uses has no devices. As many claims as there, with few pods.
+            Side::Gantry => {
+                let pods = (0..count.div_ceil(each)).map(|index| {
+                    let name = format!("held-{index}");
+                    let pod = holder(&name, each.min(count - index * each));
+                    (name, pod)
+                });
+                self.ask(pods.collect()).await.map(|_| ())
+            }
         }
     }
 
     /// Asks for this many pods with a device each, as quickly as the server takes them, and waits until
     /// all have a node.
     pub(crate) async fn place(&mut self, prefix: &str, count: usize) -> anyhow::Result<Outcome> {
+        let pods = (0..count).map(|index| {
+            let name = format!("{prefix}-{index}");
+            let pod = self.side.pod(&name, 1);
+            (name, pod)
+        });
+        self.ask(pods.collect()).await
+    }
+
+    /// The same for these pods, by their names.
+    async fn ask(&mut self, pods: Vec<(String, Value)>) -> anyhow::Result<Outcome> {
         let start = self.clock.moment();
-        let name = |index: usize| format!("{prefix}-{index}");
-        let pods = (0..count).map(|index| self.side.pod(&name(index), 1));
-        let work = pods.map(|pod| Request::post(PODS, &pod)).collect();
+        let count = pods.len();
+        let work = pods.iter().map(|(_, pod)| Request::post(PODS, pod)).collect();
         let mut lanes = self.lanes(work);
         let mut times = Samples::default();
-        let mut waiting: HashSet<String> = (0..count).map(name).collect();
+        let mut waiting: HashSet<String> = pods.into_iter().map(|(name, _)| name).collect();
         let mut last = start;
         while !waiting.is_empty() {
             let (name, when) = self.next(waiting.len()).await?;
@@ -209,6 +227,19 @@ impl<'run> Window<'run> {
         #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
         let rate = count as f64 / (last - start).as_secs_f64();
         Ok(Outcome { rate, times })
+    }
+
+    /// Waits until these processes have nothing left to do of what came before, such as events.
+    pub(crate) async fn settle(&self, processes: &[u32]) -> anyhow::Result<()> {
+        let (begun, second) = (self.clock.moment(), Duration::from_secs(1));
+        loop {
+            let before = usage::cpu(processes);
+            self.clock.sleep(second).await;
+            if usage::cpu(processes) - before < second / 4 {
+                return Ok(());
+            }
+            ensure!(self.clock.moment() - begun < PATIENCE, "it never comes to rest");
+        }
     }
 
     /// Lets this many pods be there at a time, for a while: each goes when it has its node, and another

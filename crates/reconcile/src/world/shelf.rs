@@ -365,14 +365,21 @@ impl<V: View> AnyShelf for Shelf<V> {
     }
 }
 
-/// Whether the answer to a delete shows the object as it was, and not as it waits to go.
+/// Whether an answer shows the object as it was, and not as it waits to go. A write that takes away the
+/// last thing a deleted object waits for removes it, and the answer has the revision from before.
 fn is_removed(write: &Write, object: &Value) -> bool {
-    let Write::Delete { .. } = write else { return false };
     let metadata = &object["metadata"];
-    let waits = metadata["deletionTimestamp"].is_string()
-        && (metadata["finalizers"].as_array().is_some_and(|it| !it.is_empty())
-            || metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|it| it > 0));
-    !waits
+    let any = |list: &Value| list.as_array().is_some_and(|it| !it.is_empty());
+    let going = metadata["deletionTimestamp"].is_string();
+    let waits = any(&metadata["finalizers"])
+        // Namespaces have theirs elsewhere.
+        || any(&object["spec"]["finalizers"])
+        || metadata["deletionGracePeriodSeconds"].as_i64().is_some_and(|it| it > 0);
+    match write {
+        Write::Delete { .. } => !(going && waits),
+        Write::Merge { .. } | Write::Apply { .. } => going && !waits,
+        Write::Create { .. } | Write::Bind { .. } => false,
+    }
 }
 
 impl<V: View> Shelf<V> {

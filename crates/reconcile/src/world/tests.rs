@@ -131,6 +131,42 @@ fn a_delete_that_waits_leaves_the_object() {
 }
 
 #[test]
+fn what_loses_its_last_finalizer_is_gone() {
+    let merge = |object: &Value| Write::Merge {
+        resource: Thing::RESOURCE,
+        key: Key::new("n", "a"),
+        part: crate::Part::Main,
+        fence: crate::Fence { uid: Uid::new("a-1"), revision: None },
+        body: object.clone(),
+    };
+    // What is left to wait for, and whether the object is still there.
+    let cases = [
+        (json!({}), false),
+        (json!({"metadata": {"finalizers": []}}), false),
+        (json!({"metadata": {"finalizers": ["x"]}}), true),
+        (json!({"metadata": {"deletionGracePeriodSeconds": 30}}), true),
+        (json!({"metadata": {"deletionGracePeriodSeconds": 0}}), false),
+        (json!({"spec": {"finalizers": ["kubernetes"]}}), true),
+        (json!({"metadata": {"deletionTimestamp": null}}), true),
+    ];
+    for (left, there) in cases {
+        let world = world();
+        shelf(&world).saw(&thing("a", 1, 7).to_string()).unwrap();
+        // The answer has the revision from before: nothing was written any more.
+        let mut answer = thing("a", 1, 7);
+        answer["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        for (part, fields) in left.as_object().unwrap() {
+            for (field, value) in fields.as_object().unwrap() {
+                answer[part][field] = value.clone();
+            }
+        }
+        let change = learn(&world, &merge(&left), &Outcome::Done(Some(answer)));
+        assert_eq!(change.is_none(), there, "{left}");
+        assert_eq!(sizes(&world).len(), usize::from(there), "{left}");
+    }
+}
+
+#[test]
 fn a_new_list_keeps_what_was_written_since() {
     let world = world();
     for (name, revision) in [("a", 1), ("b", 2)] {
