@@ -86,6 +86,64 @@ async fn wrapped_workloads_and_pods_run() {
     cluster.until(&web, "went with it", |it| it["code"] == 404).await;
 }
 
+/// What makes each pod of a template claim a device.
+fn with_a_device(mut template: Value) -> Value {
+    template["metadata"]["annotations"] = json!({
+        "devmgmtproto.k8s.io/device-claims":
+            r#"[{"name":"gpu","claim":{"claims":[{"name":"main","deviceType":"gpu"}]}}]"#,
+        "devmgmtproto.k8s.io/container-devices": r#"{"main":[{"name":"gpu"}]}"#,
+    });
+    template["spec"]["schedulerName"] = json!("gantry");
+    template
+}
+
+/// Two gangs of two pods and three devices: none gets half of what it needs while another waits for the
+/// other half.
+#[tokio::test(flavor = "multi_thread")]
+async fn gangs_pass_when_there_are_devices_for_all_their_pods() {
+    let cluster = Cluster::ephemeral().await;
+    let nodes = cluster.get("/api/v1/nodes").await;
+    let node = nodes["items"][0]["metadata"]["name"].clone();
+    let group = "/apis/devmgmtproto.k8s.io/v1alpha1";
+    let devices: Vec<Value> = (0..3).map(|at| json!({ "name": format!("gpu-{at}") })).collect();
+    let driver = json!({ "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceDriver",
+        "metadata": { "name": "gpu.example.com" }, "deviceTypes": ["gpu"] });
+    let pool = json!({ "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DevicePool",
+        "metadata": { "name": "gpus" }, "spec": { "nodeName": node, "driver": "gpu.example.com",
+            "deviceType": "gpu", "devices": devices } });
+    cluster.post(&format!("{group}/devicedrivers"), &driver).await;
+    cluster.post(&format!("{group}/devicepools"), &pool).await;
+
+    let serve = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "serve" },
+        "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "serve" } },
+            "template": with_a_device(template("serve", "example.com/serve:1")) },
+    });
+    cluster.post(WRAPPERS, &wrapper("serve", "", &serve)).await;
+    let first = format!("{WRAPPERS}/serve");
+    let runs = |it: &Value| it["status"]["state"] == "Running" && it["status"]["running"] == 2;
+    cluster.until(&first, "ran", runs).await;
+    let held = cluster.get(&format!("{group}/devicepools/gpus")).await;
+    assert_eq!(held["status"]["allocations"].as_array().unwrap().len(), 2, "{held:#}");
+
+    let mut train = with_a_device(template("train", "example.com/train:1"));
+    train["spec"]["restartPolicy"] = json!("Never");
+    let train = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "train" },
+        "spec": { "completions": 2, "parallelism": 2, "template": train },
+    });
+    cluster.post(WRAPPERS, &wrapper("train", "Complete", &train)).await;
+    let second = format!("{WRAPPERS}/train");
+    let says = "no devices for all pods at once: 2 pods, 1 of 2 find theirs";
+    let waits = |it: &Value| message(it).contains(says);
+    cluster.until(&second, "said what it waits for", waits).await;
+    assert_eq!(cluster.get(&format!("{JOBS}/train")).await["code"], 404, "nothing of it is there");
+
+    cluster.client.send(Request::delete(first)).await.unwrap();
+    let done = |it: &Value| it["status"]["state"] == "Completed";
+    cluster.until(&second, "completed", done).await;
+}
+
 /// Nobody names a type: the queue says what would help, the nodes come, the job runs, and they go.
 #[tokio::test(flavor = "multi_thread")]
 async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
