@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 
 use gantry_api::devices::{
-    ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, DevicePrivilegedClaim, TermConfig,
+    ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, DeviceClass, DeviceDriver,
+    DevicePrivilegedClaim, Term, TermConfig,
 };
 use gantry_devices::lower::{Catalog, Wanted};
-use gantry_reconcile::{Key, Meta, Resource, View, World};
+use gantry_reconcile::{Change, Key, Meta, Resource, View, World};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -113,6 +114,28 @@ pub fn referred(world: &World) -> Vec<(Meta, Vec<Reference>)> {
         privileged.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
     let privileged = privileged.map(|it| (it.metadata.clone(), of_privileged(&it)));
     plain.chain(privileged).filter(|(_, references)| !references.is_empty()).collect()
+}
+
+/// Whether a change may be about what is [referred to](referred). It is asked with every claim that comes and
+/// goes, and most clusters have nothing that configures devices.
+#[must_use]
+pub fn concerns(world: &World, change: &Change) -> bool {
+    let of_classes = || {
+        let classes = world.shelf::<Seen<DeviceClass>>().all();
+        classes.iter().any(|it| it.object.as_ref().is_ok_and(|it| !it.spec.configs.is_empty()))
+    };
+    let plain = |it: &Seen<DeviceClaim>| {
+        let asks = it.object.iter().flat_map(|it| &it.spec.claims).flat_map(Term::alternatives);
+        asks.into_iter().any(|ask| !ask.configs.is_empty())
+    };
+    if change.is::<Seen<DeviceClaim>>() {
+        return change.both::<Seen<DeviceClaim>>().any(plain) || of_classes();
+    }
+    if change.is::<Seen<DevicePrivilegedClaim>>() {
+        let mut both = change.both::<Seen<DevicePrivilegedClaim>>();
+        return both.any(|it| !of_privileged(it).is_empty());
+    }
+    change.is::<Seen<DeviceClass>>() || change.is::<Seen<DeviceDriver>>()
 }
 
 fn of_privileged(claim: &Seen<DevicePrivilegedClaim>) -> Vec<Reference> {

@@ -37,7 +37,7 @@ mod standing;
 mod tests;
 
 pub use books::Books;
-pub use config::{Configs, Reference, referred};
+pub use config::{Configs, Reference, concerns, referred};
 pub use gate::{GATE, Gate};
 pub use release::Release;
 pub use results::Results;

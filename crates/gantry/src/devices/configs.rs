@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gantry_api::devices::{DeviceClaim, DeviceClass, DeviceDriver, DevicePrivilegedClaim};
 use gantry_controller::Handle;
-use gantry_placement::{Configs, Reference, Seen, referred};
+use gantry_placement::{Configs, Reference, Seen, concerns, referred};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::{Change, Controller, Key, Kind, Meta, Plan, Shelf, View as _, World};
@@ -108,8 +108,8 @@ impl Controller for Watcher {
         ]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
-        if !change.is::<Configs>() {
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+        if concerns(world, change) {
             self.news.notify_one();
         }
         Vec::new()
