@@ -3,7 +3,7 @@
 //
 //	allocator CASE...        for instance: full/500x10 refuse/9 match/500 backtrack/8
 //
-// A case is a family and its size; see families below. Objects are made anew for each case and
+// A case is a family and its size; see families below, and selectors.go for expressions. Objects are made anew for each case and
 // never change. What is timed is what a scheduler does for one pod: an allocator for the state of
 // the cluster, then a node at a time until one fits.
 package main
@@ -252,6 +252,9 @@ func refused(name string, err error) line {
 
 func measure(name string) (line, error) {
 	family, text, _ := strings.Cut(name, "/")
+	if family == "cel" {
+		return measureSelector(name, text)
+	}
 	make, known := families[family]
 	if !known {
 		return line{}, fmt.Errorf("%s: no such family of problems", name)

@@ -5,6 +5,7 @@
 //! schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
 
 mod lifetimes;
+mod selectors;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Parser;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,7 +39,11 @@ const DRIVER: &str = "gpu.example.com";
   refuse-each/DEVICES   one device more than there are, each in a request of its own
   drain/NODESxDEVICES   every device is given to a pod of its own and taken back; the time for each pod
   restart/NODESxDEVICES all devices are held: pools and claims are read anew; the time for all of it
-The last two are measured of Gantry alone. What Kubernetes does not take, such as a claim of more than 32 devices,
+  cel/compile           each of the expressions of Kubernetes' own benchmark is compiled; NAME for one of them:
+  cel/compile/NAME
+  cel/evaluate          each of them is evaluated for a device; NAME for one of them:
+  cel/evaluate/NAME
+drain and restart are measured of Gantry alone. What Kubernetes does not take, such as a claim of more than 32 devices,
 is \"not possible\" in its column, and its own words for it are below the table.
 
 Examples:
@@ -59,10 +64,14 @@ struct Arguments {
         "full/2000x8", "full/5000x8", "match/500", "backtrack/8", "refuse/8", "refuse/9",
         "refuse/16", "refuse/31", "refuse/32", "refuse/64", "refuse-each/8", "refuse-each/9",
         "refuse-each/16", "refuse-each/31", "refuse-each/32", "refuse-each/64", "drain/5000x8",
-        "restart/5000x8",
+        "restart/5000x8", "cel/compile", "cel/evaluate",
     ])]
-    problems: Vec<Case>,
+    problems: Vec<Cases>,
 }
+
+/// Problems by one name.
+#[derive(Clone, Debug)]
+struct Cases(Vec<Case>);
 
 /// A problem by its name.
 #[derive(Clone, Debug)]
@@ -73,14 +82,36 @@ struct Case {
 
 #[derive(Clone, Copy, Debug)]
 enum Family {
-    Empty { nodes: usize, devices: usize },
-    Full { nodes: usize, devices: usize },
-    Match { nodes: usize },
-    Backtrack { devices: usize },
-    Refuse { devices: usize },
-    RefuseEach { devices: usize },
-    Drain { nodes: usize, devices: usize },
-    Restart { nodes: usize, devices: usize },
+    Empty {
+        nodes: usize,
+        devices: usize,
+    },
+    Full {
+        nodes: usize,
+        devices: usize,
+    },
+    Match {
+        nodes: usize,
+    },
+    Backtrack {
+        devices: usize,
+    },
+    Refuse {
+        devices: usize,
+    },
+    RefuseEach {
+        devices: usize,
+    },
+    Drain {
+        nodes: usize,
+        devices: usize,
+    },
+    Restart {
+        nodes: usize,
+        devices: usize,
+    },
+    /// An expression, which has the last part of the problem's name.
+    Selector(selectors::Work),
 }
 
 impl Family {
@@ -93,8 +124,33 @@ impl Family {
             | Self::Match { .. }
             | Self::Backtrack { .. }
             | Self::Refuse { .. }
-            | Self::RefuseEach { .. } => true,
+            | Self::RefuseEach { .. }
+            | Self::Selector(_) => true,
         }
+    }
+}
+
+impl FromStr for Cases {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        let Some(what) = name.strip_prefix("cel/") else { return Ok(Self(vec![name.parse()?])) };
+        let (what, only) = match what.split_once('/') {
+            Some((what, only)) => (what, Some(only)),
+            None => (what, None),
+        };
+        let work = match what {
+            "compile" => selectors::Work::Compile,
+            "evaluate" => selectors::Work::Evaluate,
+            _ => bail!("with expressions one can compile or evaluate"),
+        };
+        let names = selectors::names()?.into_iter();
+        let names = names.filter(|name| only.is_none_or(|only| only == name));
+        let family = Family::Selector(work);
+        let cases: Vec<_> =
+            names.map(|name| Case { name: format!("cel/{what}/{name}"), family }).collect();
+        ensure!(!cases.is_empty(), "no such expression");
+        Ok(Self(cases))
     }
 }
 
@@ -165,6 +221,7 @@ impl Problem {
             Family::Backtrack { devices }
             | Family::Refuse { devices }
             | Family::RefuseEach { devices } => (1, devices),
+            Family::Selector(_) => bail!("an expression is no cluster"),
         };
         let catalog = catalog()?;
         let names: Vec<_> = (0..nodes).map(|n| format!("node-{n:04}")).collect();
@@ -265,7 +322,8 @@ fn pool_object(node: &str, count: usize, family: Family) -> Value {
                 | Family::Refuse { .. }
                 | Family::RefuseEach { .. }
                 | Family::Drain { .. }
-                | Family::Restart { .. } => {}
+                | Family::Restart { .. }
+                | Family::Selector(_) => {}
             }
             device
         })
@@ -290,7 +348,8 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
         Family::Empty { .. }
         | Family::Full { .. }
         | Family::Drain { .. }
-        | Family::Restart { .. } => json!({"claims": each(1)}),
+        | Family::Restart { .. }
+        | Family::Selector(_) => json!({"claims": each(1)}),
         Family::Match { .. } => json!({"claims": each(5), "matchAttributes": ["root"]}),
         Family::Backtrack { .. } => json!({"claims": [term("r".to_owned(), devices - 1)]}),
         Family::Refuse { .. } => json!({"claims": [term("r".to_owned(), devices + 1)]}),
@@ -300,6 +359,11 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
 }
 
 fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
+    if let Family::Selector(work) = case.family {
+        let name = case.name.rsplit('/').next().unwrap_or_default();
+        // There are many of them, and they are short.
+        return selectors::measure(work, name, time / 8, clock);
+    }
     if let Family::Restart { nodes, devices } = case.family {
         return lifetimes::restart(case, nodes, devices, clock);
     }
@@ -354,15 +418,18 @@ fn main() -> anyhow::Result<()> {
     let clock = Clock::system();
     let mut out = std::io::stdout();
     let head = ("problem", "answer", "kubernetes us", "gantry us", "ratio");
-    writeln!(out, "{:<16} {:<14} {:>14} {:>10} {:>8}", head.0, head.1, head.2, head.3, head.4)?;
+    let cases: Vec<_> = arguments.problems.iter().flat_map(|Cases(cases)| cases).collect();
+    let wide = cases.iter().map(|case| case.name.len()).max().unwrap_or(0).max(16);
+    writeln!(out, "{:<wide$} {:<14} {:>14} {:>10} {:>8}", head.0, head.1, head.2, head.3, head.4)?;
     let (mut notes, mut differ) = (Vec::new(), Vec::new());
-    for case in &arguments.problems {
+    for case in cases {
         let peer = arguments.peer.as_ref().filter(|_| case.family.has_peer());
         let peer = peer.map(|peer| theirs(peer, case)).transpose()?;
         let line = ours(case, Duration::from_secs(arguments.seconds), &clock)?;
         let us = line.seconds_per_turn * 1e6;
         let (theirs, ratio) = columns(&line, peer.as_ref());
-        writeln!(out, "{:<16} {:<14} {theirs:>14} {us:>10.1} {ratio:>8}", case.name, line.answer)?;
+        let us = if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") };
+        writeln!(out, "{:<wide$} {:<14} {theirs:>14} {us:>10} {ratio:>8}", case.name, line.answer)?;
         match peer {
             Some(Line { why: Some(why), .. }) => notes.push(format!("{}: {why}", case.name)),
             Some(other) if other.answer != "gave up" && other.answer != line.answer => {

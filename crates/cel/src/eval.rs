@@ -6,9 +6,10 @@ use crate::compare;
 use crate::cost;
 use crate::environment::Resolver;
 use crate::fault::EvalError;
+use crate::key::Key;
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
-use crate::value::{Key, List, Map, Value};
+use crate::value::{List, Map, Value};
 use crate::work::Work;
 
 /// One evaluation.
