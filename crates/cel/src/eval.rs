@@ -28,6 +28,10 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
         if let Some(value) = &node.constant {
             return Ok(value.clone());
         }
+        if let Some((cost, value)) = &node.known {
+            self.work.charge(*cost)?;
+            return Ok(value.clone());
+        }
         match &node.kind {
             Kind::Literal(value) => Ok(value.clone()),
             Kind::Global(place) => {
@@ -48,6 +52,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
             Kind::Call { callee, args, .. } => self.call(callee, args),
             Kind::And(pair) => self.logic(pair, false),
             Kind::Or(pair) => self.logic(pair, true),
+            Kind::Conditional(_)
+            | Kind::List(_)
+            | Kind::Map(_)
+            | Kind::Loop(_)
+            | Kind::Bind { .. }
+            | Kind::OptionalMap { .. }
+            | Kind::SortBy { .. } => self.seldom(&node.kind),
+        }
+    }
+
+    /// What most expressions have none of. Apart, so that the frame of all others stays small.
+    #[inline(never)]
+    fn seldom(&mut self, kind: &'p Kind) -> Answer<'v> {
+        match kind {
             Kind::Conditional(parts) => {
                 let [test, yes, no] = parts.as_ref();
                 match self.node(test)? {
@@ -80,6 +98,14 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                 _ => Err(EvalError::NoSuchOverload),
             },
             Kind::SortBy { range, key } => self.sort_by(range, key),
+            Kind::Literal(_)
+            | Kind::Global(_)
+            | Kind::Local(_)
+            | Kind::Select { .. }
+            | Kind::Index { .. }
+            | Kind::Call { .. }
+            | Kind::And(_)
+            | Kind::Or(_) => Err(EvalError::Internal("a node was taken for another".to_owned())),
         }
     }
 
@@ -92,6 +118,14 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
     }
 
     fn select(&mut self, operand: &'p Node, field: &'p str, mode: Mode) -> Answer<'v> {
+        // Mostly it is an entry of a variable, which need not be copied for that.
+        if let (Kind::Global(place), Mode::Value) = (&operand.kind, mode)
+            && let Some(Some(Value::Map(map))) = self.globals.get(*place)
+        {
+            let found = map.get(field)?;
+            self.work.charge(2)?;
+            return found.ok_or_else(|| EvalError::NoSuchKey(field.to_owned()));
+        }
         let operand = self.node(operand)?;
         // Selection looks through an optional and stays one.
         let (operand, mode) = match operand {
@@ -123,13 +157,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
 
     fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> Answer<'v> {
         let operand = self.node(operand)?;
-        let index = self.node(index)?;
+        let computed;
+        let index = match &index.constant {
+            Some(constant) => constant,
+            None => {
+                computed = self.node(index)?;
+                &computed
+            }
+        };
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::none()),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, optional),
         };
-        match (at(&operand, &index), optional) {
+        match (at(&operand, index), optional) {
             (Err(EvalError::NoSuchKey(_) | EvalError::OutOfBounds(_)), true) => Ok(Value::none()),
             (answer, optional) => {
                 self.work.charge(1)?;
@@ -429,7 +470,7 @@ fn insert<'v>(
 }
 
 /// The element at a place of a list, or the entry of a map.
-pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'v>) -> Answer<'v> {
+pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'_>) -> Answer<'v> {
     match operand {
         Value::List(list) => {
             let place = match index {

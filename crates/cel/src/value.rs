@@ -21,7 +21,10 @@ use crate::view::view;
 /// A value, which may borrow the JSON tree it is seen in.
 ///
 /// Copying one never copies a tree.
+// The tag takes a whole word: with a tag of one byte what follows is moved byte for byte from an odd
+// place, which costs an evaluation more than half of its time.
 #[derive(Clone, Debug)]
+#[repr(u64)]
 pub enum Value<'v> {
     /// `null`.
     Null,
