@@ -235,7 +235,10 @@ impl HostMap for Domains {
 
 impl HostMap for Domain {
     fn get(&self, name: &str) -> Result<Option<Value<'_>>, EvalError> {
-        Ok(self.0.get(name).cloned())
+        Ok(self.0.get(name).map(|value| match value {
+            Value::String(text) => Value::String(Text::Borrowed(text)),
+            other => other.clone(),
+        }))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -9,7 +9,7 @@ use crate::fault::EvalError;
 use crate::key::Key;
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
-use crate::value::{List, Map, Value};
+use crate::value::{List, Map, Text, Value};
 use crate::work::Work;
 
 /// One evaluation.
@@ -26,14 +26,14 @@ pub(crate) struct Evaluation<'p, 'v, 'h> {
 impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
     pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
         if let Some(value) = &node.constant {
-            return Ok(value.clone());
+            return Ok(lent(value));
         }
         if let Some((cost, value)) = &node.known {
             self.work.charge(*cost)?;
             return Ok(value.clone());
         }
         match &node.kind {
-            Kind::Literal(value) => Ok(value.clone()),
+            Kind::Literal(value) => Ok(lent(value)),
             Kind::Global(place) => {
                 self.work.charge(1)?;
                 if let Some(value) = self.globals.get(*place).and_then(Option::as_ref) {
@@ -467,6 +467,14 @@ fn insert<'v>(
         return Err(EvalError::failed(format!("insert failed: key {text} already exists")));
     }
     Ok(())
+}
+
+/// A value of the program. Text is lent, because to share it is to count.
+fn lent<'v>(value: &'v Value<'static>) -> Value<'v> {
+    match value {
+        Value::String(text) => Value::String(Text::Borrowed(text)),
+        other => other.clone(),
+    }
 }
 
 /// The element at a place of a list, or the entry of a map.
