@@ -122,8 +122,8 @@ impl Ask<'_> {
 
 impl<'a> Prepared<'a> {
     pub(crate) fn new(symbols: &Symbols, request: &'a Request) -> Self {
-        let mut prepared =
-            Self { request, terms: Vec::new(), slots: vec![], groups: vec![], rules: vec![] };
+        let terms = Vec::with_capacity(request.claims.iter().map(|it| it.terms.len()).sum());
+        let mut prepared = Self { request, terms, slots: vec![], groups: vec![], rules: vec![] };
         let mut slots = Vec::new();
         let pod_rules = prepared.add_rules(symbols, &request.topologies);
         for (at, claim) in request.claims.iter().enumerate() {

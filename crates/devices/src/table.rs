@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gantry_api::devices::AccessMode;
 
-use crate::bits::Bits;
+use crate::bits::{Bits, same};
 use crate::eligible::{eligible, judged, mode};
 use crate::prepare::{Ask, GroupKind, Prepared};
 use crate::problem::{
@@ -145,6 +145,7 @@ impl<'a> Builder<'a, '_> {
         let local = self.pools.len();
         match &pool.stock {
             Stock::Listed(devices) => {
+                self.found.reserve(devices.len());
                 for (index, device) in devices.iter().enumerate() {
                     let mut serves = Bits::below(self.kinds.asks.len());
                     for (kind, ask) in self.kinds.asks.iter().enumerate() {
@@ -275,7 +276,7 @@ impl Table<'_> {
         let alike = |one: usize, other: usize| {
             let values = |at: usize| &self.values[at * slots..(at + 1) * slots];
             found[one].serves == found[other].serves
-                && values(one) == values(other)
+                && same(values(one), values(other))
                 && match (found[one].device, found[other].device) {
                     (Some(one), Some(other)) => devices_alike(one, other),
                     (None, None) => true,
@@ -451,8 +452,9 @@ impl Table<'_> {
     }
 
     fn count_values(&self, term: usize, ask: usize, slot: usize, slots: usize) -> Counts {
-        let rows = self.candidates[term][ask].iter();
-        let mut values: Vec<u32> = rows.map(|row| self.value(row, slot, slots)).collect();
+        let rows = &self.candidates[term][ask];
+        let mut values: Vec<u32> = Vec::with_capacity(rows.count());
+        values.extend(rows.iter().map(|row| self.value(row, slot, slots)));
         values.sort_unstable();
         let same = values.chunk_by(|one, other| one == other);
         Counts(same.map(|same| (same[0], same.len())).collect())
@@ -465,9 +467,9 @@ fn twins(prepared: &Prepared<'_>, kinds: &Kinds<'_>) -> Vec<usize> {
     let twin = |one: usize, other: usize| {
         let (terms, asks) = ((&prepared.terms[one], &prepared.terms[other]), &kinds.of);
         terms.0.claim == terms.1.claim
-            && asks[one] == asks[other]
+            && same(&asks[one], &asks[other])
             && terms.0.asks.iter().zip(&terms.1.asks).all(|(one, other)| {
-                one.source.count == other.source.count && one.groups == other.groups
+                one.source.count == other.source.count && same(&one.groups, &other.groups)
             })
     };
     let mut twins: Vec<usize> = Vec::with_capacity(prepared.terms.len());

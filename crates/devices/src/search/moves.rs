@@ -91,8 +91,8 @@ impl<'a> Search<'a> {
         if candidates.count() < least {
             return Ok(false);
         }
-        let rows: Vec<usize> =
-            candidates.iter().filter(|row| self.state.takeable(claim, ask, *row)).collect();
+        let mut rows: Vec<usize> = Vec::with_capacity(candidates.count());
+        rows.extend(candidates.iter().filter(|row| self.state.takeable(claim, ask, *row)));
         // More devices than needed never help, unless their amounts add up.
         let most = if ask.adds_up() && !ask.source.admin { most.min(rows.len()) } else { least };
         if rows.len() < least || most < least {
