@@ -5,8 +5,8 @@
 //! schedulers keep between pods is kept here as well: the inventory, and compiled expressions.
 
 mod lifetimes;
+mod selectors;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -39,7 +39,12 @@ const DRIVER: &str = "gpu.example.com";
   refuse-each/DEVICES   one device more than there are, each in a request of its own
   drain/NODESxDEVICES   every device is given to a pod of its own and taken back; the time for each pod
   restart/NODESxDEVICES all devices are held: pools and claims are read anew; the time for all of it
-The last two are measured of Gantry alone.
+  cel/compile           each of the expressions of Kubernetes' own benchmark is compiled; NAME for one of them:
+  cel/compile/NAME
+  cel/evaluate          each of them is evaluated for a device; NAME for one of them:
+  cel/evaluate/NAME
+drain and restart are measured of Gantry alone. What Kubernetes does not take, such as a claim of more than 32 devices,
+is \"not possible\" in its column, and its own words for it are below the table.
 
 Examples:
   make bench-devices
@@ -57,11 +62,16 @@ struct Arguments {
     #[arg(default_values = [
         "empty/100x8", "empty/1000x8", "empty/5000x8", "full/100x8", "full/500x10", "full/1000x8",
         "full/2000x8", "full/5000x8", "match/500", "backtrack/8", "refuse/8", "refuse/9",
-        "refuse/16", "refuse/31", "refuse-each/8", "refuse-each/9", "refuse-each/31",
-        "drain/5000x8", "restart/5000x8",
+        "refuse/16", "refuse/31", "refuse/32", "refuse/64", "refuse-each/8", "refuse-each/9",
+        "refuse-each/16", "refuse-each/31", "refuse-each/32", "refuse-each/64", "drain/5000x8",
+        "restart/5000x8", "cel/compile", "cel/evaluate",
     ])]
-    problems: Vec<Case>,
+    problems: Vec<Cases>,
 }
+
+/// Problems by one name.
+#[derive(Clone, Debug)]
+struct Cases(Vec<Case>);
 
 /// A problem by its name.
 #[derive(Clone, Debug)]
@@ -72,14 +82,36 @@ struct Case {
 
 #[derive(Clone, Copy, Debug)]
 enum Family {
-    Empty { nodes: usize, devices: usize },
-    Full { nodes: usize, devices: usize },
-    Match { nodes: usize },
-    Backtrack { devices: usize },
-    Refuse { devices: usize },
-    RefuseEach { devices: usize },
-    Drain { nodes: usize, devices: usize },
-    Restart { nodes: usize, devices: usize },
+    Empty {
+        nodes: usize,
+        devices: usize,
+    },
+    Full {
+        nodes: usize,
+        devices: usize,
+    },
+    Match {
+        nodes: usize,
+    },
+    Backtrack {
+        devices: usize,
+    },
+    Refuse {
+        devices: usize,
+    },
+    RefuseEach {
+        devices: usize,
+    },
+    Drain {
+        nodes: usize,
+        devices: usize,
+    },
+    Restart {
+        nodes: usize,
+        devices: usize,
+    },
+    /// An expression, which has the last part of the problem's name.
+    Selector(selectors::Work),
 }
 
 impl Family {
@@ -92,8 +124,33 @@ impl Family {
             | Self::Match { .. }
             | Self::Backtrack { .. }
             | Self::Refuse { .. }
-            | Self::RefuseEach { .. } => true,
+            | Self::RefuseEach { .. }
+            | Self::Selector(_) => true,
         }
+    }
+}
+
+impl FromStr for Cases {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        let Some(what) = name.strip_prefix("cel/") else { return Ok(Self(vec![name.parse()?])) };
+        let (what, only) = match what.split_once('/') {
+            Some((what, only)) => (what, Some(only)),
+            None => (what, None),
+        };
+        let work = match what {
+            "compile" => selectors::Work::Compile,
+            "evaluate" => selectors::Work::Evaluate,
+            _ => bail!("with expressions one can compile or evaluate"),
+        };
+        let names = selectors::names()?.into_iter();
+        let names = names.filter(|name| only.is_none_or(|only| only == name));
+        let family = Family::Selector(work);
+        let cases: Vec<_> =
+            names.map(|name| Case { name: format!("cel/{what}/{name}"), family }).collect();
+        ensure!(!cases.is_empty(), "no such expression");
+        Ok(Self(cases))
     }
 }
 
@@ -125,10 +182,22 @@ impl FromStr for Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
-    case: String,
     answer: String,
+    /// Why there is no time, if there is none.
+    #[serde(default)]
+    why: Option<String>,
     seconds_per_turn: f64,
 }
+
+impl Line {
+    /// A problem that a program has no answer to.
+    fn failed(why: String) -> Self {
+        Self { answer: NOT_POSSIBLE.to_owned(), why: Some(why), seconds_per_turn: f64::NAN }
+    }
+}
+
+/// What Kubernetes' allocator is said to answer where it has no answer.
+const NOT_POSSIBLE: &str = "not possible";
 
 /// A cluster, and what one pod asks of it.
 struct Problem {
@@ -152,6 +221,7 @@ impl Problem {
             Family::Backtrack { devices }
             | Family::Refuse { devices }
             | Family::RefuseEach { devices } => (1, devices),
+            Family::Selector(_) => bail!("an expression is no cluster"),
         };
         let catalog = catalog()?;
         let names: Vec<_> = (0..nodes).map(|n| format!("node-{n:04}")).collect();
@@ -252,7 +322,8 @@ fn pool_object(node: &str, count: usize, family: Family) -> Value {
                 | Family::Refuse { .. }
                 | Family::RefuseEach { .. }
                 | Family::Drain { .. }
-                | Family::Restart { .. } => {}
+                | Family::Restart { .. }
+                | Family::Selector(_) => {}
             }
             device
         })
@@ -277,7 +348,8 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
         Family::Empty { .. }
         | Family::Full { .. }
         | Family::Drain { .. }
-        | Family::Restart { .. } => json!({"claims": each(1)}),
+        | Family::Restart { .. }
+        | Family::Selector(_) => json!({"claims": each(1)}),
         Family::Match { .. } => json!({"claims": each(5), "matchAttributes": ["root"]}),
         Family::Backtrack { .. } => json!({"claims": [term("r".to_owned(), devices - 1)]}),
         Family::Refuse { .. } => json!({"claims": [term("r".to_owned(), devices + 1)]}),
@@ -287,12 +359,17 @@ fn claim(family: Family, devices: usize) -> anyhow::Result<ClaimSpec> {
 }
 
 fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
+    if let Family::Selector(work) = case.family {
+        let name = case.name.rsplit('/').next().unwrap_or_default();
+        // There are many of them, and they are short.
+        return selectors::measure(work, name, time / 8, clock);
+    }
     if let Family::Restart { nodes, devices } = case.family {
         return lifetimes::restart(case, nodes, devices, clock);
     }
     let mut problem = Problem::new(case.family)?;
     if let Family::Drain { .. } = case.family {
-        return lifetimes::drain(case, problem, clock);
+        return lifetimes::drain(problem, clock);
     }
     // The first turn compiles the class's expression.
     let answer = problem.turn()?;
@@ -307,54 +384,64 @@ fn ours(case: &Case, time: Duration, clock: &Clock) -> anyhow::Result<Line> {
         }
     };
     let seconds_per_turn = took.as_secs_f64() / f64::from(turns);
-    Ok(Line { case: case.name.clone(), answer: answer.to_owned(), seconds_per_turn })
+    Ok(Line { answer: answer.to_owned(), why: None, seconds_per_turn })
 }
 
-fn theirs(peer: &PathBuf, cases: &[Case]) -> anyhow::Result<BTreeMap<String, Line>> {
-    let names = cases.iter().filter(|case| case.family.has_peer()).map(|case| &case.name);
-    let names: Vec<&String> = names.collect();
-    if names.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let output = Command::new(peer).args(names).stderr(Stdio::inherit()).output();
+/// Has the peer measure one problem. Each has a process of its own, so that one that breaks off takes no
+/// other with it.
+fn theirs(peer: &PathBuf, case: &Case) -> anyhow::Result<Line> {
+    let output = Command::new(peer).arg(&case.name).stderr(Stdio::piped()).output();
     let output = output.with_context(|| format!("could not run {}", peer.display()))?;
-    ensure!(output.status.success(), "{}: {}", peer.display(), output.status);
-    let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let lines = lines.map(|line| {
-        let line: Line = serde_json::from_slice(line)?;
-        Ok((line.case.clone(), line))
-    });
-    lines.collect()
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        let first = text.lines().next().unwrap_or("without a word");
+        return Ok(Line::failed(format!("{}: {first}", output.status)));
+    }
+    Ok(serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| Line::failed(format!("cannot read its answer: {error}"))))
+}
+
+/// The columns of Kubernetes: its time, and how many times ours that is.
+fn columns(ours: &Line, theirs: Option<&Line>) -> (String, String) {
+    let none = || "-".to_owned();
+    let Some(theirs) = theirs else { return (none(), none()) };
+    let ratio = theirs.seconds_per_turn / ours.seconds_per_turn;
+    match theirs.answer.as_str() {
+        "gave up" => ("gave up".to_owned(), format!("> {ratio:.0}")),
+        answer if answer != ours.answer => (answer.to_owned(), none()),
+        _ => (format!("{:.1}", theirs.seconds_per_turn * 1e6), format!("{ratio:.0}")),
+    }
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let clock = Clock::system();
-    let peer = match &arguments.peer {
-        Some(peer) => theirs(peer, &arguments.problems)?,
-        None => BTreeMap::new(),
-    };
     let mut out = std::io::stdout();
     let head = ("problem", "answer", "kubernetes us", "gantry us", "ratio");
-    writeln!(out, "{:<16} {:<14} {:>14} {:>10} {:>8}", head.0, head.1, head.2, head.3, head.4)?;
-    for case in &arguments.problems {
+    let cases: Vec<_> = arguments.problems.iter().flat_map(|Cases(cases)| cases).collect();
+    let wide = cases.iter().map(|case| case.name.len()).max().unwrap_or(0).max(16);
+    writeln!(out, "{:<wide$} {:<14} {:>14} {:>10} {:>8}", head.0, head.1, head.2, head.3, head.4)?;
+    let (mut notes, mut differ) = (Vec::new(), Vec::new());
+    for case in cases {
+        let peer = arguments.peer.as_ref().filter(|_| case.family.has_peer());
+        let peer = peer.map(|peer| theirs(peer, case)).transpose()?;
         let line = ours(case, Duration::from_secs(arguments.seconds), &clock)?;
         let us = line.seconds_per_turn * 1e6;
-        let (theirs, ratio) = match peer.get(&case.name) {
-            Some(other) if other.answer == "gave up" => {
-                let least = other.seconds_per_turn / line.seconds_per_turn;
-                ("gave up".to_owned(), format!("> {least:.0}"))
+        let (theirs, ratio) = columns(&line, peer.as_ref());
+        let us = if us < 10.0 { format!("{us:.2}") } else { format!("{us:.1}") };
+        writeln!(out, "{:<wide$} {:<14} {theirs:>14} {us:>10} {ratio:>8}", case.name, line.answer)?;
+        match peer {
+            Some(Line { why: Some(why), .. }) => notes.push(format!("{}: {why}", case.name)),
+            Some(other) if other.answer != "gave up" && other.answer != line.answer => {
+                differ.push(format!("{}: {} here", case.name, line.answer));
             }
-            Some(other) if other.answer != line.answer => {
-                bail!("{}: {} for Kubernetes, {} here", case.name, other.answer, line.answer)
-            }
-            Some(other) => {
-                let ratio = other.seconds_per_turn / line.seconds_per_turn;
-                (format!("{:.1}", other.seconds_per_turn * 1e6), format!("{ratio:.0}"))
-            }
-            None => ("-".to_owned(), "-".to_owned()),
-        };
-        writeln!(out, "{:<16} {:<14} {theirs:>14} {us:>10.1} {ratio:>8}", case.name, line.answer)?;
+            Some(_) | None => {}
+        }
     }
+    if !notes.is_empty() {
+        writeln!(out, "\nnot possible for Kubernetes:")?;
+        notes.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+    }
+    ensure!(differ.is_empty(), "the allocators disagree: {}", differ.join(", "));
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::{Case, Line, Problem, catalog, pool_object};
 
 /// Gives every device to a pod of its own, and takes all of them back. What is told is the time for
 /// each pod that came and went.
-pub(crate) fn drain(case: &Case, mut problem: Problem, clock: &Clock) -> anyhow::Result<Line> {
+pub(crate) fn drain(mut problem: Problem, clock: &Clock) -> anyhow::Result<Line> {
     let all: usize = problem.offers.len() * problem.devices;
     // The first turn compiles the class's expression.
     let first = problem.find()?.context("an empty cluster has no device")?;
@@ -38,7 +38,7 @@ pub(crate) fn drain(case: &Case, mut problem: Problem, clock: &Clock) -> anyhow:
     }
     let took = clock.moment() - start;
     ensure!(problem.find()? == Some(first), "something was not given back");
-    line(case, "drained", took.as_secs_f64(), all)
+    line("drained", took.as_secs_f64(), all)
 }
 
 impl Problem {
@@ -99,13 +99,13 @@ pub(crate) fn restart(
     let took = clock.moment() - start;
     ensure!(allocated == nodes * devices, "{allocated} allocations");
     ensure!(snapshot.lost.is_empty(), "a hold is lost");
-    line(case, "ready", took.as_secs_f64(), 1)
+    line("ready", took.as_secs_f64(), 1)
 }
 
-fn line(case: &Case, answer: &str, seconds: f64, turns: usize) -> anyhow::Result<Line> {
+fn line(answer: &str, seconds: f64, turns: usize) -> anyhow::Result<Line> {
     let turns = f64::from(u32::try_from(turns)?);
     let seconds_per_turn = seconds / turns;
-    Ok(Line { case: case.name.clone(), answer: answer.to_owned(), seconds_per_turn })
+    Ok(Line { answer: answer.to_owned(), why: None, seconds_per_turn })
 }
 
 fn object(text: &str) -> anyhow::Result<Object> {

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::fault::EvalError;
+use crate::key::Key;
 use crate::types::ListKind;
-use crate::value::{Key, List, Map, Text, Value};
+use crate::value::{List, Map, Text, Value};
 use crate::view::to_json;
 
 /// Whether two values are equal. Values of different types are not, except numbers.
@@ -181,6 +182,10 @@ pub(crate) fn weight(value: &Value<'_>) -> u64 {
             entries.values().map(json_weight).sum()
         }
         Value::Map(Map::Owned(entries)) => entries.values().map(weight).sum(),
+        Value::Map(Map::Host(entries)) => {
+            let values = entries.names().into_iter().map(|name| entries.get(name));
+            values.map(|value| value.ok().flatten().map_or(1, |value| weight(&value))).sum()
+        }
         _ => 1,
     }
 }

@@ -6,9 +6,10 @@ use crate::compare;
 use crate::cost;
 use crate::environment::Resolver;
 use crate::fault::EvalError;
+use crate::key::Key;
 use crate::library::{Answer, operators};
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
-use crate::value::{Key, List, Map, Value};
+use crate::value::{List, Map, Text, Value};
 use crate::work::Work;
 
 /// One evaluation.
@@ -25,10 +26,14 @@ pub(crate) struct Evaluation<'p, 'v, 'h> {
 impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
     pub(crate) fn node(&mut self, node: &'p Node) -> Answer<'v> {
         if let Some(value) = &node.constant {
+            return Ok(lent(value));
+        }
+        if let Some((cost, value)) = &node.known {
+            self.work.charge(*cost)?;
             return Ok(value.clone());
         }
         match &node.kind {
-            Kind::Literal(value) => Ok(value.clone()),
+            Kind::Literal(value) => Ok(lent(value)),
             Kind::Global(place) => {
                 self.work.charge(1)?;
                 if let Some(value) = self.globals.get(*place).and_then(Option::as_ref) {
@@ -47,6 +52,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
             Kind::Call { callee, args, .. } => self.call(callee, args),
             Kind::And(pair) => self.logic(pair, false),
             Kind::Or(pair) => self.logic(pair, true),
+            Kind::Conditional(_)
+            | Kind::List(_)
+            | Kind::Map(_)
+            | Kind::Loop(_)
+            | Kind::Bind { .. }
+            | Kind::OptionalMap { .. }
+            | Kind::SortBy { .. } => self.seldom(&node.kind),
+        }
+    }
+
+    /// What most expressions have none of. Apart, so that the frame of all others stays small.
+    #[inline(never)]
+    fn seldom(&mut self, kind: &'p Kind) -> Answer<'v> {
+        match kind {
             Kind::Conditional(parts) => {
                 let [test, yes, no] = parts.as_ref();
                 match self.node(test)? {
@@ -79,6 +98,14 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
                 _ => Err(EvalError::NoSuchOverload),
             },
             Kind::SortBy { range, key } => self.sort_by(range, key),
+            Kind::Literal(_)
+            | Kind::Global(_)
+            | Kind::Local(_)
+            | Kind::Select { .. }
+            | Kind::Index { .. }
+            | Kind::Call { .. }
+            | Kind::And(_)
+            | Kind::Or(_) => Err(EvalError::Internal("a node was taken for another".to_owned())),
         }
     }
 
@@ -91,6 +118,14 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
     }
 
     fn select(&mut self, operand: &'p Node, field: &'p str, mode: Mode) -> Answer<'v> {
+        // Mostly it is an entry of a variable, which need not be copied for that.
+        if let (Kind::Global(place), Mode::Value) = (&operand.kind, mode)
+            && let Some(Some(Value::Map(map))) = self.globals.get(*place)
+        {
+            let found = map.get(field)?;
+            self.work.charge(2)?;
+            return found.ok_or_else(|| EvalError::NoSuchKey(field.to_owned()));
+        }
         let operand = self.node(operand)?;
         // Selection looks through an optional and stays one.
         let (operand, mode) = match operand {
@@ -122,13 +157,20 @@ impl<'p: 'v, 'v> Evaluation<'p, 'v, '_> {
 
     fn index(&mut self, operand: &'p Node, index: &'p Node, optional: bool) -> Answer<'v> {
         let operand = self.node(operand)?;
-        let index = self.node(index)?;
+        let computed;
+        let index = match &index.constant {
+            Some(constant) => constant,
+            None => {
+                computed = self.node(index)?;
+                &computed
+            }
+        };
         let (operand, optional) = match operand {
             Value::Optional(None) => return Ok(Value::none()),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, optional),
         };
-        match (at(&operand, &index), optional) {
+        match (at(&operand, index), optional) {
             (Err(EvalError::NoSuchKey(_) | EvalError::OutOfBounds(_)), true) => Ok(Value::none()),
             (answer, optional) => {
                 self.work.charge(1)?;
@@ -427,8 +469,16 @@ fn insert<'v>(
     Ok(())
 }
 
+/// A value of the program. Text is lent, because to share it is to count.
+fn lent<'v>(value: &'v Value<'static>) -> Value<'v> {
+    match value {
+        Value::String(text) => Value::String(Text::Borrowed(text)),
+        other => other.clone(),
+    }
+}
+
 /// The element at a place of a list, or the entry of a map.
-pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'v>) -> Answer<'v> {
+pub(crate) fn at<'v>(operand: &Value<'v>, index: &Value<'_>) -> Answer<'v> {
     match operand {
         Value::List(list) => {
             let place = match index {

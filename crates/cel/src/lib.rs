@@ -20,6 +20,7 @@ mod compare;
 mod entries;
 mod eval;
 mod fold;
+mod key;
 mod library;
 mod parse;
 mod signature;
@@ -31,6 +32,7 @@ pub use environment::{
     Answer, Comparisons, Environment, HostRun, Limits, Program, Resolver, UnreadableSignature,
 };
 pub use fault::{CompileError, EvalError, Finding};
+pub use key::Key;
 pub use library::{
     format::Format,
     net::{Cidr, Ip},
@@ -40,5 +42,5 @@ pub use library::{
     url::Url,
 };
 pub use types::{Field, ListKind, ListType, MapType, ObjectType, Type, escape, unescape};
-pub use value::{HostValue, Key, List, Map, Text, Value};
+pub use value::{HostMap, HostValue, List, Map, Text, Value};
 pub use view::Binding;

@@ -16,7 +16,7 @@ use engine::common::ast::{
 
 use crate::environment::{Environment, Limits};
 use crate::fault::{CompileError, Finding};
-use crate::fold::fold;
+use crate::fold::{fold, known};
 use crate::library;
 use crate::tree::{Callee, Goal, Kind, Loop, Mode, Node};
 use crate::value::Value;
@@ -198,7 +198,8 @@ impl Lower<'_> {
                 return self.fault(expr.id, format!("program instantiation failed: {error}"));
             }
         };
-        let node = Node { id: self.nodes, at: self.offset(expr.id), kind, constant };
+        let known = known(&kind);
+        let node = Node { id: self.nodes, at: self.offset(expr.id), kind, constant, known };
         self.nodes += 1;
         Some(node)
     }

@@ -19,6 +19,8 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     /// What it answers, where that is known before evaluation; it then costs nothing.
     pub(crate) constant: Option<Value<'static>>,
+    /// What it answers, where only the cost is left to be taken: that much.
+    pub(crate) known: Option<(u64, Value<'static>)>,
 }
 
 #[derive(Debug)]

@@ -49,11 +49,25 @@ pub struct Placement {
 }
 
 /// What is known about all nodes of a shape.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Outcome {
-    Serves { score: u32, leftover: u64, found: usize },
+    Serves { leftover: u64, allocation: Allocation },
     Refuses,
     Undecided(Undecided),
+}
+
+/// A shape of which a node was searched.
+#[derive(Debug)]
+struct Tried {
+    outcome: Outcome,
+    /// The node that was searched.
+    searched: usize,
+    /// How many nodes of the shape are offered.
+    offers: usize,
+    /// The load and the place by name of the best of them.
+    rank: (u64, u32),
+    /// The best of them.
+    node: usize,
 }
 
 /// What speaks for a node, the best first: score, what is left over, load and name.
@@ -74,57 +88,82 @@ pub fn choose(
 ) -> Chosen {
     let prepared = Prepared::new(inventory.symbols(), request);
     let shapes = inventory.shapes();
-    let mut outcomes: Vec<Option<Outcome>> = vec![None; shapes.count()];
-    let mut found: Vec<(usize, Allocation)> = Vec::new();
+    // For each shape its place in `tried`, from one.
+    let mut places: Vec<u32> = vec![0; shapes.count()];
+    let mut tried: Vec<Tried> = Vec::new();
     let mut chosen = Chosen { placement: None, fitting: 0, undecided: Vec::new(), steps: 0 };
-    let mut best: Option<(Merit, usize, usize)> = None;
-    for offer in offers {
-        let Some(shape) = shapes.of_node(offer.node) else { continue };
-        let outcome = outcomes[shape].get_or_insert_with(|| {
-            let node = &inventory.nodes()[offer.node];
-            match solve(&prepared, inventory, node, *budget) {
-                Ok((Some(allocation), steps)) => {
-                    chosen.steps += steps;
-                    let leftover = leftover(&prepared, inventory, node, &allocation);
-                    let score = allocation.score;
-                    found.push((offer.node, allocation));
-                    Outcome::Serves { score, leftover, found: found.len() - 1 }
-                }
-                Ok((None, steps)) => {
-                    chosen.steps += steps;
-                    Outcome::Refuses
-                }
-                Err(undecided) => {
-                    if let Undecided::Steps(steps) = undecided {
-                        chosen.steps += steps;
-                    }
-                    Outcome::Undecided(undecided)
-                }
+    // Nodes that were made alike are offered one after another, and stay alike for long.
+    for offers in offers.chunk_by(|one, next| shapes.of_node(one.node) == shapes.of_node(next.node))
+    {
+        let first = offers[0].node;
+        let Some(shape) = shapes.of_node(first) else { continue };
+        let at = match places[shape].checked_sub(1) {
+            Some(at) => at as usize,
+            None => {
+                let (outcome, steps) =
+                    outcome(&prepared, inventory, &inventory.nodes()[first], *budget);
+                chosen.steps += steps;
+                let rank = (u64::MAX, u32::MAX);
+                tried.push(Tried { outcome, searched: first, offers: 0, rank, node: first });
+                places[shape] = u32::try_from(tried.len()).expect("shapes are numbered in 32 bits");
+                tried.len() - 1
             }
-        });
-        match outcome {
-            Outcome::Serves { score, leftover, found } => {
-                chosen.fitting += 1;
-                let (tight, spread) = match packing {
-                    Packing::Tight => (*leftover, Reverse(0)),
-                    Packing::Spread => (0, Reverse(*leftover)),
-                };
-                let rank = shapes.rank(offer.node);
-                let key = (Reverse(*score), tight, spread, offer.load, rank);
-                if best.as_ref().is_none_or(|(known, ..)| key < *known) {
-                    best = Some((key, offer.node, *found));
-                }
+        };
+        let tried = &mut tried[at];
+        match tried.outcome {
+            Outcome::Serves { .. } => {
+                tried.offers += offers.len();
+                let ranks = offers.iter().map(|it| (it.load, shapes.rank(it.node), it.node));
+                let best = ranks.fold((tried.rank.0, tried.rank.1, tried.node), Ord::min);
+                (tried.rank, tried.node) = ((best.0, best.1), best.2);
             }
             Outcome::Refuses => {}
-            Outcome::Undecided(why) => chosen.undecided.push((offer.node, *why)),
+            Outcome::Undecided(why) => {
+                chosen.undecided.extend(offers.iter().map(|offer| (offer.node, why)));
+            }
         }
     }
-    if let Some((_, node, at)) = best {
-        let (searched, mut allocation) = found.swap_remove(at);
-        transfer(&mut allocation, &inventory.nodes()[searched], &inventory.nodes()[node]);
-        chosen.placement = Some(Placement { node, allocation });
+    let mut best: Option<(Merit, Tried)> = None;
+    for tried in tried {
+        let Outcome::Serves { leftover, allocation } = &tried.outcome else { continue };
+        chosen.fitting += tried.offers;
+        let (tight, spread) = match packing {
+            Packing::Tight => (*leftover, Reverse(0)),
+            Packing::Spread => (0, Reverse(*leftover)),
+        };
+        let merit = (Reverse(allocation.score), tight, spread, tried.rank.0, tried.rank.1);
+        if best.as_ref().is_none_or(|(known, _)| merit < *known) {
+            best = Some((merit, tried));
+        }
+    }
+    if let Some((_, tried)) = best
+        && let Outcome::Serves { mut allocation, .. } = tried.outcome
+    {
+        let (from, to) = (&inventory.nodes()[tried.searched], &inventory.nodes()[tried.node]);
+        transfer(&mut allocation, from, to);
+        chosen.placement = Some(Placement { node: tried.node, allocation });
     }
     chosen
+}
+
+/// Searches a node, and counts the steps.
+fn outcome(
+    prepared: &Prepared<'_>,
+    inventory: &Inventory,
+    node: &Node,
+    budget: Budget<'_>,
+) -> (Outcome, u64) {
+    match solve(prepared, inventory, node, budget) {
+        Ok((Some(allocation), steps)) => {
+            let leftover = leftover(prepared, inventory, node, &allocation);
+            (Outcome::Serves { leftover, allocation }, steps)
+        }
+        Ok((None, steps)) => (Outcome::Refuses, steps),
+        Err(undecided @ Undecided::Steps(steps)) => (Outcome::Undecided(undecided), steps),
+        Err(undecided @ (Undecided::TooLarge | Undecided::Stopped)) => {
+            (Outcome::Undecided(undecided), 0)
+        }
+    }
 }
 
 /// Makes an allocation on one node into the same on another of its shape.
@@ -155,10 +194,10 @@ fn leftover(
                 let free = devices.iter().enumerate().filter(|(index, device)| {
                     let held = |hold: &&Hold| hold.pool == at && hold.device == Some(*index);
                     device.holds == 0
+                        && !taken.iter().any(held)
                         && asks
                             .iter()
                             .any(|ask| eligible(prepared, inventory, pool, device, ask).is_ok())
-                        && !taken.iter().any(held)
                 });
                 free.count() as u64
             }

@@ -1,7 +1,5 @@
 //! A request with its names looked up once, for however many nodes it is tried on.
 
-use std::collections::HashMap;
-
 use gantry_api::devices::{AccessMode, Draw, TopologyPolicy, TopologyRule};
 
 use crate::problem::{Alternative, Count, Draws, Grain, Request, Symbol, Symbols};
@@ -124,9 +122,9 @@ impl Ask<'_> {
 
 impl<'a> Prepared<'a> {
     pub(crate) fn new(symbols: &Symbols, request: &'a Request) -> Self {
-        let mut prepared =
-            Self { request, terms: Vec::new(), slots: vec![], groups: vec![], rules: vec![] };
-        let mut slots = HashMap::new();
+        let terms = Vec::with_capacity(request.claims.iter().map(|it| it.terms.len()).sum());
+        let mut prepared = Self { request, terms, slots: vec![], groups: vec![], rules: vec![] };
+        let mut slots = Vec::new();
         let pod_rules = prepared.add_rules(symbols, &request.topologies);
         for (at, claim) in request.claims.iter().enumerate() {
             let lists = [&claim.match_attributes, &claim.distinct_attributes];
@@ -159,14 +157,16 @@ impl<'a> Prepared<'a> {
     fn add_groups(
         &mut self,
         symbols: &Symbols,
-        slots: &mut HashMap<&'a str, usize>,
+        slots: &mut Vec<&'a str>,
         lists: [&'a Vec<String>; 2],
         wider: &[usize],
     ) -> Vec<usize> {
         let mut added = Vec::new();
         for (kind, names) in [GroupKind::Match, GroupKind::Distinct].into_iter().zip(lists) {
             for name in names {
-                let slot = *slots.entry(name).or_insert_with(|| {
+                let known = slots.iter().position(|known| *known == name.as_str());
+                let slot = known.unwrap_or_else(|| {
+                    slots.push(name);
                     self.slots.push(symbols.find(name));
                     self.slots.len() - 1
                 });

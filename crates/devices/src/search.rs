@@ -120,8 +120,14 @@ impl<'a> Search<'a> {
 
     fn allocation(&self) -> Allocation {
         let request = self.prepared.request;
-        let mut claims: Vec<ClaimAllocation> =
-            request.claims.iter().map(|_| ClaimAllocation::default()).collect();
+        let mut claims: Vec<ClaimAllocation> = request
+            .claims
+            .iter()
+            .map(|claim| ClaimAllocation {
+                terms: Vec::with_capacity(claim.terms.len()),
+                ..ClaimAllocation::default()
+            })
+            .collect();
         let terms = self.prepared.terms.iter().zip(&self.decided).zip(&self.state.picks);
         for ((term, decided), picks) in terms {
             let ask = &term.asks[decided.alternative];

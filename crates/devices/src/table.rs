@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gantry_api::devices::AccessMode;
 
-use crate::bits::Bits;
+use crate::bits::{Bits, same};
 use crate::eligible::{eligible, judged, mode};
 use crate::prepare::{Ask, GroupKind, Prepared};
 use crate::problem::{
@@ -15,6 +15,9 @@ use crate::problem::{
 /// More devices than this on one node are not searched: far beyond what is promised (4096), and
 /// within memory.
 const MOST_DEVICES: usize = 1 << 16;
+
+/// How many classes are compared one by one, before their looks are written down and looked up.
+const FEW: usize = 8;
 
 /// The mark of an attribute that a device does not have.
 pub(crate) const NO_VALUE: u32 = u32::MAX;
@@ -142,6 +145,7 @@ impl<'a> Builder<'a, '_> {
         let local = self.pools.len();
         match &pool.stock {
             Stock::Listed(devices) => {
+                self.found.reserve(devices.len());
                 for (index, device) in devices.iter().enumerate() {
                     let mut serves = Bits::below(self.kinds.asks.len());
                     for (kind, ask) in self.kinds.asks.iter().enumerate() {
@@ -260,7 +264,7 @@ impl<'a> Builder<'a, '_> {
         let candidates =
             |kinds: &Vec<usize>| kinds.iter().map(|kind| by_kind[*kind].clone()).collect();
         table.candidates = kinds.of.iter().map(candidates).collect();
-        table.drop_useless_values(prepared);
+        table.drop_useless_values(prepared, &kinds);
         table.classify(&found, slots, inventory);
         table
     }
@@ -272,37 +276,46 @@ impl Table<'_> {
         let alike = |one: usize, other: usize| {
             let values = |at: usize| &self.values[at * slots..(at + 1) * slots];
             found[one].serves == found[other].serves
-                && values(one) == values(other)
+                && same(values(one), values(other))
                 && match (found[one].device, found[other].device) {
                     (Some(one), Some(other)) => devices_alike(one, other),
                     (None, None) => true,
                     (Some(_), None) | (None, Some(_)) => false,
                 }
         };
-        // Drivers list equal devices one after another, so a row is compared with the last class
-        // first, and only then with those that look like it.
         let look = |at: usize| {
             let mut hasher = DefaultHasher::new();
-            (found[at].serves.words(), &self.values[at * slots..(at + 1) * slots])
-                .hash(&mut hasher);
+            (&found[at].serves, &self.values[at * slots..(at + 1) * slots]).hash(&mut hasher);
             if let Some(device) = found[at].device {
                 (&device.entries, &device.charges, device.holds == 0).hash(&mut hasher);
             }
             hasher.finish()
         };
+        // Drivers list equal devices one after another, and few kinds of them: a row is compared with
+        // the last classes of its pool first, and only then with those that look like it.
         let mut first_of: Vec<usize> = Vec::new();
         let mut looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+        // How many classes are in `looks`.
+        let mut looked_at = 0;
         let mut classes = Vec::with_capacity(found.len());
         for (at, row) in found.iter().enumerate() {
-            let last = first_of.last().filter(|last| found[**last].pool == row.pool);
-            if last.is_some_and(|last| alike(*last, at)) {
-                classes.push(first_of.len() - 1);
-                continue;
-            }
-            let same_look = looks.entry((row.pool, look(at))).or_default();
-            let known = same_look.iter().find(|class| alike(first_of[**class], at)).copied();
+            let of_pool = |class: &usize| found[first_of[*class]].pool == row.pool;
+            let mut last = (0..first_of.len()).rev().take_while(of_pool);
+            let known = last.by_ref().take(FEW).find(|class| alike(first_of[*class], at));
+            let known = match known {
+                None if last.next().is_some() => {
+                    for class in looked_at..first_of.len() {
+                        let first = first_of[class];
+                        looks.entry((found[first].pool, look(first))).or_default().push(class);
+                    }
+                    looked_at = first_of.len();
+                    let same_look = looks.get(&(row.pool, look(at)));
+                    let mut same_look = same_look.into_iter().flatten().copied();
+                    same_look.find(|class| alike(first_of[*class], at))
+                }
+                known => known,
+            };
             classes.push(known.unwrap_or_else(|| {
-                same_look.push(first_of.len());
                 first_of.push(at);
                 first_of.len() - 1
             }));
@@ -321,6 +334,11 @@ impl Table<'_> {
         let mut pool_classes: Vec<usize> = Vec::with_capacity(self.pools.len());
         let mut pool_looks: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
         for pool in 0..self.pools.len() {
+            if self.pools.len() <= FEW {
+                let known = (0..pool).find(|other| pools_alike(*other, pool));
+                pool_classes.push(known.map_or(pool, |known| pool_classes[known]));
+                continue;
+            }
             if pool > 0 && pools_alike(pool - 1, pool) {
                 pool_classes.push(pool_classes[pool - 1]);
                 continue;
@@ -342,12 +360,16 @@ impl Table<'_> {
 
     /// Takes candidates away that no solution uses: those without an attribute that a group looks
     /// at, and those with a value that too few others have. `All` keeps what it must take.
-    fn drop_useless_values(&mut self, prepared: &Prepared<'_>) {
+    fn drop_useless_values(&mut self, prepared: &Prepared<'_>, kinds: &Kinds<'_>) {
         let slots = prepared.slots.len();
         if slots == 0 {
             return;
         }
+        let twins = twins(prepared, kinds);
         for (term_at, term) in prepared.terms.iter().enumerate() {
+            if twins[term_at] != term_at {
+                continue;
+            }
             for (ask_at, ask) in term.asks.iter().enumerate() {
                 if ask.source.count == Count::All {
                     continue;
@@ -368,11 +390,16 @@ impl Table<'_> {
                 }
             }
         }
-        self.drop_values_of_claims(prepared, slots);
+        self.drop_values_of_claims(prepared, slots, &twins);
+        for (term, twin) in twins.into_iter().enumerate() {
+            if twin != term {
+                self.candidates[term] = self.candidates[twin].clone();
+            }
+        }
     }
 
     /// Takes away candidates whose value some other term of the claim cannot have.
-    fn drop_values_of_claims(&mut self, prepared: &Prepared<'_>, slots: usize) {
+    fn drop_values_of_claims(&mut self, prepared: &Prepared<'_>, slots: usize, twins: &[usize]) {
         for (first, term) in prepared.terms.iter().enumerate() {
             if first > 0 && prepared.terms[first - 1].claim == term.claim {
                 continue;
@@ -380,8 +407,12 @@ impl Table<'_> {
             let terms: Vec<usize> = (first..prepared.terms.len())
                 .take_while(|at| prepared.terms[*at].claim == term.claim)
                 .collect();
+            if terms.len() < 2 {
+                continue;
+            }
+            let terms: Vec<usize> = terms.into_iter().filter(|at| twins[*at] == *at).collect();
             for group in term.claim_groups.iter().map(|group| prepared.groups[*group]) {
-                if group.kind == GroupKind::Distinct || terms.len() < 2 {
+                if group.kind == GroupKind::Distinct {
                     continue;
                 }
                 let counts: Vec<Vec<Counts>> = terms
@@ -421,12 +452,33 @@ impl Table<'_> {
     }
 
     fn count_values(&self, term: usize, ask: usize, slot: usize, slots: usize) -> Counts {
-        let rows = self.candidates[term][ask].iter();
-        let mut values: Vec<u32> = rows.map(|row| self.value(row, slot, slots)).collect();
+        let rows = &self.candidates[term][ask];
+        let mut values: Vec<u32> = Vec::with_capacity(rows.count());
+        values.extend(rows.iter().map(|row| self.value(row, slot, slots)));
         values.sort_unstable();
         let same = values.chunk_by(|one, other| one == other);
         Counts(same.map(|same| (same[0], same.len())).collect())
     }
+}
+
+/// For each term the first of its claim that has the same candidates, in the same groups and numbers:
+/// what is found out about one is true of both.
+fn twins(prepared: &Prepared<'_>, kinds: &Kinds<'_>) -> Vec<usize> {
+    let twin = |one: usize, other: usize| {
+        let (terms, asks) = ((&prepared.terms[one], &prepared.terms[other]), &kinds.of);
+        terms.0.claim == terms.1.claim
+            && same(&asks[one], &asks[other])
+            && terms.0.asks.iter().zip(&terms.1.asks).all(|(one, other)| {
+                one.source.count == other.source.count && same(&one.groups, &other.groups)
+            })
+    };
+    let mut twins: Vec<usize> = Vec::with_capacity(prepared.terms.len());
+    for at in 0..prepared.terms.len() {
+        // Most terms are like the one before, or like none.
+        let before = twins.last().copied().filter(|before| twin(*before, at));
+        twins.push(before.unwrap_or(at));
+    }
+    twins
 }
 
 /// How many rows have each value, by value.

@@ -274,7 +274,7 @@ fn member<'v>(work: &mut Work<'_>, args: &[Value<'v>]) -> Answer<'v> {
             Ok(Value::Bool(false))
         }
         [key, Value::Map(map)] => match key.as_key() {
-            Some(key) => Ok(Value::Bool(map.at(&key)?.is_some())),
+            Some(key) => Ok(Value::Bool(map.has(&key)?)),
             None => Ok(Value::Bool(false)),
         },
         _ => no_overload(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{Answer, Entry, no_overload};
 use crate::cost::Charge;
 use crate::fault::EvalError;
-use crate::value::{Key, Map, Text, Value};
+use crate::key::Key;
+use crate::value::{Map, Text, Value};
 use crate::work::Work;
 
 const PART: &[&str] = &["kubernetes.URL.() string"];

@@ -179,17 +179,21 @@ impl<'a> Lower<'a> {
         name: &str,
         terms: &'a [Term],
     ) -> Result<problem::Claim, ClaimError> {
-        let terms = terms.iter().map(|term| {
-            let ways = term.alternatives().map(|ask| self.alternative(name, &term.name, ask));
-            let alternatives = ways.collect::<Result<_, _>>().map_err(|fault| ClaimError {
-                claim: name.to_owned(),
-                term: term.name.clone(),
-                fault,
-            })?;
-            Ok(problem::Term { name: term.name.clone(), alternatives })
-        });
-        let terms = terms.collect::<Result<_, _>>()?;
-        Ok(problem::Claim { name: name.to_owned(), terms, ..problem::Claim::default() })
+        let mut lowered = Vec::with_capacity(terms.len());
+        for term in terms {
+            // Mostly one, and an alternative is large.
+            let mut alternatives = Vec::with_capacity(1);
+            for ask in term.alternatives() {
+                let way = self.alternative(name, &term.name, ask).map_err(|fault| ClaimError {
+                    claim: name.to_owned(),
+                    term: term.name.clone(),
+                    fault,
+                })?;
+                alternatives.push(way);
+            }
+            lowered.push(problem::Term { name: term.name.clone(), alternatives });
+        }
+        Ok(problem::Claim { name: name.to_owned(), terms: lowered, ..problem::Claim::default() })
     }
 
     fn privileged(

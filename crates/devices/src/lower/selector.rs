@@ -71,13 +71,11 @@ impl Selector {
             }
             (None, None) => None,
         };
-        let key = format!(
-            "{:?}{:?}{:?}{:?}",
-            asked.driver,
-            device_type,
-            classes.iter().flatten().map(|c| (&c.driver, &c.constraints)).collect::<Vec<_>>(),
-            (classes.is_some(), asked.constraints),
-        );
+        let of_classes = classes.iter().flatten();
+        let of_classes = of_classes.flat_map(|c| [c.driver.as_deref(), c.constraints.as_deref()]);
+        let asked_classes = classes.as_ref().map(|_| "");
+        let texts = [asked.driver, device_type, asked_classes, asked.constraints].into_iter();
+        let key = key(texts.chain(of_classes));
         let condition = |class: &gantry_api::devices::ClassSpec| ClassCondition {
             driver: class.driver.clone(),
             constraint: constraints.get(class.constraints.as_deref()),
@@ -147,6 +145,23 @@ impl Selector {
             refused @ Verdict::Refused(_) => refused,
         }
     }
+}
+
+/// The texts, and how long each is or that there is none: two lists have one key only if they are
+/// equal.
+fn key<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> String {
+    let mut key = String::new();
+    for text in texts {
+        match text {
+            Some(text) => {
+                key.push_str(&text.len().to_string());
+                key.push(':');
+                key.push_str(text);
+            }
+            None => key.push('-'),
+        }
+    }
+    key
 }
 
 /// One that is met will do; of those that are not, an error tells most.

@@ -161,11 +161,19 @@ fn fixed(prepared: &Prepared<'_>, state: &State<'_>, at: usize) -> Vec<(usize, u
 /// Whether every need can be served, as far as numbers alone tell: of each how many rows it may have, and
 /// how many it demands. Whoever has the fewest to choose from chooses first; if each finds enough
 /// whatever those before it took, all are served. It is so for most, and spares the flow.
-fn glance(needs: impl Iterator<Item = (usize, usize)>) -> Option<bool> {
-    let mut needs: Vec<(usize, usize)> = needs.collect();
-    if needs.iter().any(|(rows, demand)| rows < demand) {
-        return Some(false);
+fn glance(needs: impl Iterator<Item = (usize, usize)> + Clone) -> Option<bool> {
+    let (mut fewest, mut total) = (usize::MAX, 0_usize);
+    for (rows, demand) in needs.clone() {
+        if rows < demand {
+            return Some(false);
+        }
+        fewest = fewest.min(rows);
+        total = total.saturating_add(demand);
     }
+    if total <= fewest {
+        return Some(true);
+    }
+    let mut needs: Vec<(usize, usize)> = needs.collect();
     needs.sort_unstable();
     let mut taken = 0_usize;
     let enough = needs.iter().all(|(rows, demand)| {

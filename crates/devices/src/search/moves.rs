@@ -91,8 +91,8 @@ impl<'a> Search<'a> {
         if candidates.count() < least {
             return Ok(false);
         }
-        let rows: Vec<usize> =
-            candidates.iter().filter(|row| self.state.takeable(claim, ask, *row)).collect();
+        let mut rows: Vec<usize> = Vec::with_capacity(candidates.count());
+        rows.extend(candidates.iter().filter(|row| self.state.takeable(claim, ask, *row)));
         // More devices than needed never help, unless their amounts add up.
         let most = if ask.adds_up() && !ask.source.admin { most.min(rows.len()) } else { least };
         if rows.len() < least || most < least {
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         }
         let supply = Supply::new(&self.state, ask, &rows);
         let contested = self.outlook.contested(term, candidates);
-        let lists = self.lists(claim, ask, &rows);
+        let lists = self.lists(claim, ask, rows);
         let mut largest: Vec<usize> = lists.iter().map(|list| list.room).collect();
         largest.sort_unstable_by(|one, other| other.cmp(one));
         if largest.iter().sum::<usize>() < least {
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    fn lists(&self, claim: usize, ask: &Ask<'_>, rows: &[usize]) -> Vec<List> {
+    fn lists(&self, claim: usize, ask: &Ask<'_>, rows: Vec<usize>) -> Vec<List> {
         let slots = self.prepared.slots.len();
         let open: Vec<usize> = ask
             .groups
@@ -148,13 +148,19 @@ impl<'a> Search<'a> {
             Policy::FewestPools => self.table.rows[*one].pool == self.table.rows[*other].pool,
             Policy::FirstFit => true,
         };
-        let chunks = rows.chunk_by(by_pool);
+        let mut chunks: Vec<Vec<usize>> = Vec::new();
+        match (rows.first(), rows.last()) {
+            // Rows come pool by pool.
+            (Some(first), Some(last)) if by_pool(first, last) => chunks.push(rows),
+            _ => chunks.extend(rows.chunk_by(by_pool).map(<[usize]>::to_vec)),
+        }
         chunks
-            .map(|rows| {
+            .into_iter()
+            .map(|mut rows| {
                 let pool = self.table.rows[rows[0]].pool;
                 let values = open.iter().map(|slot| {
                     let mut values: Vec<(u32, usize)> = Vec::new();
-                    for row in rows {
+                    for row in &rows {
                         let value = self.table.value(*row, *slot, slots);
                         match values.iter_mut().find(|(known, _)| *known == value) {
                             Some((_, count)) => *count += 1,
@@ -167,10 +173,9 @@ impl<'a> Search<'a> {
                 let untouched = self.state.pool_untouched(claim, pool);
                 let class = untouched.then(|| self.table.pools[pool].class);
                 let room = match (self.prepared.request.policy, ask.source.admin) {
-                    (Policy::FewestPools, false) => self.state.affordable(pool, rows),
+                    (Policy::FewestPools, false) => self.state.affordable(pool, &rows),
                     (Policy::FewestPools, true) | (Policy::FirstFit, _) => rows.len(),
                 };
-                let mut rows = rows.to_vec();
                 if ask.source.admin {
                     // Nobody tells the devices of a counted pool apart: those that other claims have
                     // taken leave the free ones to the terms of this one.
@@ -208,6 +213,21 @@ impl<'a> Search<'a> {
 
     /// Tries every set of so many pools.
     fn sets(&mut self, chosen: &Move<'_>, pools: usize) -> Found {
+        if let ([only], 1) = (chosen.lists.as_slice(), pools) {
+            // There is one set: the same without the books about sets.
+            let mut values = only.values.iter();
+            let enough =
+                |values: &Vec<(u32, usize)>| values.iter().any(|(_, count)| *count >= chosen.count);
+            if only.room < chosen.count {
+                return Ok(false);
+            }
+            self.step()?;
+            return if values.all(enough) {
+                self.share(chosen, &[0], &mut [0], 0, chosen.count)
+            } else {
+                Ok(false)
+            };
+        }
         let open = chosen.lists.first().map_or(0, |list| list.values.len());
         let mut search = Sets {
             pools,
@@ -264,7 +284,7 @@ impl<'a> Search<'a> {
         &mut self,
         chosen: &Move<'_>,
         set: &[usize],
-        shares: &mut Vec<usize>,
+        shares: &mut [usize],
         at: usize,
         left: usize,
     ) -> Found {

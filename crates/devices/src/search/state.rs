@@ -91,7 +91,8 @@ impl<'a> State<'a> {
             rules: vec![Vec::new(); prepared.rules.len()],
             missing: vec![Vec::new(); terms],
             picks: vec![Vec::new(); terms],
-            trail: Vec::new(),
+            // A row that is taken is a handful of changes.
+            trail: Vec::with_capacity(8 * terms),
         }
     }
 
