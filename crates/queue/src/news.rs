@@ -90,6 +90,8 @@ mod tests {
             (Transition::Reserve, vec![News::Passed]),
             (Transition::Yield(victim), vec![News::TakenBack("QuotaReclaimed".to_owned())]),
             (Transition::Settle(Leaving::Preempted), vec![]),
+            (Transition::Reserve, vec![News::Passed]),
+            (Transition::Finish, vec![News::Dispatched(Duration::from_secs(12))]),
         ];
         let mut wrapper: AppWrapper =
             serde_json::from_value(json!({"metadata": {"name": "a", "namespace": "n"}})).unwrap();

@@ -15,8 +15,9 @@ use serde_json::{Map, Value, json};
 use crate::quota::{Forest, Problem, Standing, Subtree};
 
 /// How long a tree rests after its objects were written. Administrators read them, and nobody decides by
-/// them: with every job that comes and goes they would take as many requests as the jobs themselves.
-const PACE: Duration = Duration::from_secs(1);
+/// them: with every job that comes and goes they would take as many requests as the jobs themselves. Once a
+/// second was still one request in twelve, of those that a job takes where there are 50 a second.
+const PACE: Duration = Duration::from_secs(5);
 
 /// Writes to each QuotaSubtree what is charged to its children, one tree at a time.
 ///

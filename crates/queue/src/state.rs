@@ -110,6 +110,8 @@ pub enum Transition {
     HoldCompletion,
     /// T11: it has finished.
     Complete,
+    /// T7 and T11: all of it is there, and has finished before that was written.
+    Finish,
     /// T12 to T15: it is taken back for its own sake.
     Recall(Recall),
     /// T16: it is taken back for another one.
@@ -186,7 +188,9 @@ fn leave(facts: &Facts, leaving: Leaving) -> Next {
 }
 
 fn arrive(facts: &Facts) -> Next {
+    let is_over = facts.is_complete && facts.running + facts.pending == 0;
     match &facts.items {
+        Items::Present if is_over => Next::Become(Transition::Finish),
         Items::Present => Next::Become(Transition::Dispatch),
         Items::Missing => Next::Create,
         Items::Late => Next::Become(Transition::Retry),
@@ -249,6 +253,11 @@ impl Transition {
         priority: f64,
         now: Timestamp,
     ) -> AppWrapperStatus {
+        if *self == Self::Finish {
+            let status = Self::Dispatch.apply(wrapper, tally, priority, now);
+            let dispatched = AppWrapper { status, ..wrapper.clone() };
+            return Self::Complete.apply(&dispatched, tally, priority, now);
+        }
         let now = condition::micro(now);
         let mut status = wrapper.status.clone();
         status.filter_ignore = true;
@@ -262,7 +271,7 @@ impl Transition {
         };
         match self {
             // All there is to it was done above.
-            Self::Queue => {}
+            Self::Queue | Self::Finish => {}
             Self::Lead => {
                 put(Entry::HeadOfLine, QueueState::HeadOfLine);
                 status.system_priority = priority;
@@ -348,7 +357,7 @@ impl Transition {
             Self::Fail(_) | Self::Bar(_) => "ItemCreationFailure",
             Self::Run => "Running",
             Self::HoldCompletion => "RunningHoldCompletion",
-            Self::Complete => "Completed",
+            Self::Complete | Self::Finish => "Completed",
             Self::Recall(_) => "PreemptCandidate",
             Self::Yield(_) => "Preempted",
             Self::Settle(Leaving::Failed | Leaving::Overrun) => "Failed",

@@ -4,7 +4,8 @@
 //! important takes the quota of its own node from whoever has it, an owner or not. So of two jobs each may
 //! have a right to what the other holds: one owns the quota of a node, the other is larger than the node and
 //! more important; or each owns in one tree what the other borrows there. They would take it from each other
-//! without end, and neither would ever be done. Then the one that comes first in the queue keeps it.
+//! without end, and neither would ever be done. With more of them there are longer circles, which change with
+//! everybody who comes or ends: so who was taken back takes nothing itself for a while.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,13 +22,12 @@ use crate::settings::Settings;
 pub(super) enum Spared {
     /// It was never taken back, or whom it was taken back for is done.
     Nobody,
-    /// It was taken back not long ago: those who come before it in the queue. If all who are taken back do
-    /// so, what is taken goes in one direction, and there is an end. It goes on for as long as the AppWrapper
-    /// had been there by then, and for a pause at least: who is taken back again and again does so for twice
-    /// as long each time, so that in the end others are done before they are disturbed.
-    Earlier {
-        /// Where it is in the queue itself.
-        place: Place,
+    /// It was taken back not long ago: everybody. If all who are taken back do so, each takes something once
+    /// and there is an end; to spare only some of them, those before it in the queue, leaves three whole jobs
+    /// taken back for each that runs, of which most have only just passed. It goes on for as long as the
+    /// AppWrapper had been there by then, and for a pause at least: who is taken back again and again does so
+    /// for twice as long each time, so that in the end others are done before they are disturbed.
+    Everybody {
         /// How long that goes on.
         until: Timestamp,
     },
@@ -51,7 +51,7 @@ impl Spared {
         let own = place(wrapper);
         let age = since.duration_since(wrapper.first_seen()).unsigned_abs();
         match since.checked_add(age.max(settings.backoff)) {
-            Ok(until) if until > now => return Self::Earlier { place: own, until },
+            Ok(until) if until > now => return Self::Everybody { until },
             Ok(_) | Err(_) => {}
         }
         let shelf = world.shelf::<AppWrapper>();
@@ -75,13 +75,10 @@ impl Spared {
     }
 
     /// Whether somebody is spared.
-    pub(super) fn is(&self, key: &Key, world: &World) -> bool {
+    pub(super) fn is(&self, key: &Key) -> bool {
         match self {
             Self::Nobody => false,
-            Self::Earlier { place: own, .. } => {
-                let other = world.shelf::<AppWrapper>().get(key);
-                other.is_some_and(|it| place(&it) < *own)
-            }
+            Self::Everybody { .. } => true,
             Self::Cause(cause) => cause == key,
         }
     }
@@ -90,9 +87,8 @@ impl Spared {
     pub(super) fn why(&self) -> Option<String> {
         match self {
             Self::Nobody => None,
-            Self::Earlier { .. } => {
-                let text = "it was taken back, and takes nothing from those before it for a while";
-                Some(text.to_owned())
+            Self::Everybody { .. } => {
+                Some("it was taken back, and takes nothing from others for a while".to_owned())
             }
             Self::Cause(cause) => Some(format!("it made room for {cause}, which runs")),
         }
@@ -152,10 +148,16 @@ mod tests {
         let table = [
             ("who was never taken back spares nobody", x(0, None), vec![], Spared::Nobody),
             (
-                "for as long as it had been there, those before it",
+                "for as long as it had been there, everybody",
                 x(0, Some(("a", 101))),
                 vec![wrapper("a", 5, true, None)],
-                Spared::Earlier { place: (Reverse(0), at(1), key("x")), until: at(201) },
+                Spared::Everybody { until: at(201) },
+            ),
+            (
+                "though it comes before all others",
+                x(9, Some(("a", 101))),
+                vec![wrapper("a", 5, true, None)],
+                Spared::Everybody { until: at(201) },
             ),
             (
                 "then the one it made room for",

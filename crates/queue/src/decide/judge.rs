@@ -29,7 +29,7 @@ impl Turn<'_> {
         let verdict = self.judge_alone(wrapper, class);
         match (verdict, self.spared.why()) {
             (Verdict::Misfit(Misfit { pause, message }), Some(why)) => {
-                if let Spared::Earlier { until, .. } = self.spared {
+                if let Spared::Everybody { until } = self.spared {
                     self.plan.look_at(until, self.now);
                 }
                 Verdict::Barred(Misfit { pause, message: format!("{message}; {why}") })
@@ -42,7 +42,7 @@ impl Turn<'_> {
         let Some(charges) = &mut self.charges else {
             return self.judge_room(wrapper, class, &Amounts::default(), &[]);
         };
-        let spares = |key: &Key| self.spared.is(key, self.world);
+        let spares = |key: &Key| self.spared.is(key);
         if !charges.knows(wrapper) {
             return Verdict::Later;
         }

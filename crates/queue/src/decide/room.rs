@@ -109,7 +109,7 @@ impl<'a> Turn<'a> {
         let mut base: BTreeSet<Key> = reclaimed.iter().map(|it| it.metadata.key()).collect();
         base.extend(self.yielding.iter().cloned());
         let lower = self.books.holdings.holders().filter(|key| !base.contains(key));
-        let lower = lower.filter(|key| !self.spared.is(key, self.world));
+        let lower = lower.filter(|key| !self.spared.is(key));
         let lower = lower.filter_map(|key| shelf.get(key));
         let mut lower: Vec<Arc<AppWrapper>> =
             lower.filter(|it| it.spec.priority < wrapper.spec.priority && may_go(it)).collect();

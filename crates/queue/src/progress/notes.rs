@@ -14,7 +14,7 @@ pub(super) fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
         Transition::Dispatch => normal("All items were created"),
         Transition::Run => normal("Pods are running"),
         Transition::HoldCompletion => normal("All items are complete, and pods are still running"),
-        Transition::Complete => normal("All items are complete"),
+        Transition::Complete | Transition::Finish => normal("All items are complete"),
         Transition::Fail(why) | Transition::Bar(why) => warning(why.clone()),
         Transition::Recall(recall) => warning(recall.message()),
         Transition::Settle(L::Failed) => normal("All objects of it were removed"),

@@ -422,9 +422,11 @@ fn few_are_taken_back_where_requests_are_few() {
     assert_eq!(figures.completed, 300);
     assert!(figures.taken_back() <= 20, "{figures:?}");
     assert!(figures.taken_back.values().all(|times| *times == 1), "once at most: {figures:?}");
-    assert!(figures.wall <= 30 * SECOND, "{figures:?}");
+    assert!(figures.wall <= 22 * SECOND, "{figures:?}");
+    // Who is complete before it is said that all of it is there takes one write less: 3.2 each were 25 seconds.
+    assert!(figures.statuses <= 3 * 300, "{figures:?}");
     let seconds = usize::try_from(figures.wall / SECOND).unwrap();
-    assert!(figures.writes["quota-status"] <= 7 * (seconds + 3), "{figures:?}");
+    assert!(figures.writes["quota-status"] <= 7 * (seconds / 5 + 3), "{figures:?}");
 }
 
 #[test]

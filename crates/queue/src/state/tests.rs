@@ -88,6 +88,21 @@ fn each_state_goes_on_as_the_table_says() {
         ("T7 items are made", passed(), Next::Create),
         ("T7 all are there", Facts { items: Items::Present, ..passed() }, become_(T::Dispatch)),
         (
+            "T7 and T11 all are there, and complete",
+            Facts { items: Items::Present, is_complete: true, ..passed() },
+            become_(T::Finish),
+        ),
+        (
+            "T7 alone while a pod runs",
+            Facts { items: Items::Present, is_complete: true, running: 1, ..passed() },
+            become_(T::Dispatch),
+        ),
+        (
+            "T7 alone while a pod waits",
+            Facts { items: Items::Present, is_complete: true, pending: 1, ..passed() },
+            become_(T::Dispatch),
+        ),
+        (
             "4.15 they are tried once more",
             Facts { items: Items::Late, ..passed() },
             become_(T::Retry),
@@ -282,6 +297,7 @@ fn transitions_write_what_the_table_says() {
             "RunningHoldCompletion RunningHoldCompletion R RunningHoldCompletion",
         ),
         ("T11", T::Complete, &runs, "Completed Completed - Completed"),
+        ("T7 and T11", T::Finish, &passed, "Completed Completed - Dispatched,Completed"),
         ("T12", T::Recall(SHORT), &runs, "Running PreemptCandidate R PreemptCandidate"),
         (
             "T12 end",

@@ -91,6 +91,18 @@ fn figures(
     crowd.run()
 }
 
+/// Jobs run for as long as ten of those that come take to do so, and each may own what another has borrowed.
+/// Three and more of them were taken back for each that ran to its end when those who had been taken back went
+/// on taking.
+#[test]
+fn few_are_taken_back_though_each_owns_what_others_borrow() {
+    for (seed, evicts) in [(1, false), (1, true), (2, false), (2, true)] {
+        let figures = figures(&TREES, (100, 10), evicts, seed);
+        assert_eq!(figures.completed, 100, "seed {seed}, evicts {evicts}: {figures:?}");
+        assert!(figures.taken_back() <= 200, "seed {seed}, evicts {evicts}: {figures:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases / 4,
