@@ -89,7 +89,7 @@ pub fn choose(
     let prepared = Prepared::new(inventory.symbols(), request);
     let shapes = inventory.shapes();
     // For each shape its place in `tried`, from one.
-    let mut places: Vec<u32> = vec![0; shapes.count()];
+    let mut places: Vec<usize> = vec![0; shapes.count()];
     let mut tried: Vec<Tried> = Vec::new();
     let mut chosen = Chosen { placement: None, fitting: 0, undecided: Vec::new(), steps: 0 };
     // Nodes that were made alike are offered one after another, and stay alike for long.
@@ -98,14 +98,14 @@ pub fn choose(
         let first = offers[0].node;
         let Some(shape) = shapes.of_node(first) else { continue };
         let at = match places[shape].checked_sub(1) {
-            Some(at) => at as usize,
+            Some(at) => at,
             None => {
                 let (outcome, steps) =
                     outcome(&prepared, inventory, &inventory.nodes()[first], *budget);
                 chosen.steps += steps;
                 let rank = (u64::MAX, u32::MAX);
                 tried.push(Tried { outcome, searched: first, offers: 0, rank, node: first });
-                places[shape] = u32::try_from(tried.len()).expect("shapes are numbered in 32 bits");
+                places[shape] = tried.len();
                 tried.len() - 1
             }
         };

@@ -1,10 +1,13 @@
 //! The devices of one node that a request can use, laid out for searching.
 
+mod kinds;
+
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use gantry_api::devices::AccessMode;
 
+use self::kinds::{Kinds, kinds, twins};
 use crate::bits::{Bits, same};
 use crate::eligible::{eligible, judged, mode};
 use crate::prepare::{Ask, GroupKind, Prepared};
@@ -113,30 +116,6 @@ struct Builder<'a, 'p> {
     kinds: Kinds<'p>,
     found: Vec<Found<'a>>,
     pools: Vec<usize>,
-}
-
-/// Alternatives that have the same candidates are asked about once.
-struct Kinds<'p> {
-    /// One alternative of each kind.
-    asks: Vec<&'p Ask<'p>>,
-    /// The kind of each alternative of each term.
-    of: Vec<Vec<usize>>,
-}
-
-fn kinds<'p>(prepared: &'p Prepared<'p>) -> Kinds<'p> {
-    let mut asks: Vec<&Ask<'_>> = Vec::new();
-    let of = prepared.terms.iter().map(|term| {
-        let kinds = term.asks.iter().map(|ask| {
-            let known = asks.iter().rposition(|known| known.has_candidates_of(ask));
-            known.unwrap_or_else(|| {
-                asks.push(ask);
-                asks.len() - 1
-            })
-        });
-        kinds.collect()
-    });
-    let of = of.collect();
-    Kinds { asks, of }
 }
 
 impl<'a> Builder<'a, '_> {
@@ -304,9 +283,8 @@ impl Table<'_> {
             let known = last.by_ref().take(FEW).find(|class| alike(first_of[*class], at));
             let known = match known {
                 None if last.next().is_some() => {
-                    for class in looked_at..first_of.len() {
-                        let first = first_of[class];
-                        looks.entry((found[first].pool, look(first))).or_default().push(class);
+                    for (class, first) in first_of.iter().enumerate().skip(looked_at) {
+                        looks.entry((found[*first].pool, look(*first))).or_default().push(class);
                     }
                     looked_at = first_of.len();
                     let same_look = looks.get(&(row.pool, look(at)));
@@ -393,7 +371,8 @@ impl Table<'_> {
         self.drop_values_of_claims(prepared, slots, &twins);
         for (term, twin) in twins.into_iter().enumerate() {
             if twin != term {
-                self.candidates[term] = self.candidates[twin].clone();
+                let same = self.candidates[twin].clone();
+                self.candidates[term] = same;
             }
         }
     }
@@ -459,26 +438,6 @@ impl Table<'_> {
         let same = values.chunk_by(|one, other| one == other);
         Counts(same.map(|same| (same[0], same.len())).collect())
     }
-}
-
-/// For each term the first of its claim that has the same candidates, in the same groups and numbers:
-/// what is found out about one is true of both.
-fn twins(prepared: &Prepared<'_>, kinds: &Kinds<'_>) -> Vec<usize> {
-    let twin = |one: usize, other: usize| {
-        let (terms, asks) = ((&prepared.terms[one], &prepared.terms[other]), &kinds.of);
-        terms.0.claim == terms.1.claim
-            && same(&asks[one], &asks[other])
-            && terms.0.asks.iter().zip(&terms.1.asks).all(|(one, other)| {
-                one.source.count == other.source.count && same(&one.groups, &other.groups)
-            })
-    };
-    let mut twins: Vec<usize> = Vec::with_capacity(prepared.terms.len());
-    for at in 0..prepared.terms.len() {
-        // Most terms are like the one before, or like none.
-        let before = twins.last().copied().filter(|before| twin(*before, at));
-        twins.push(before.unwrap_or(at));
-    }
-    twins
 }
 
 /// How many rows have each value, by value.
