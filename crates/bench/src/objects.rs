@@ -167,6 +167,19 @@ pub(crate) fn holder(name: &str, claims: usize) -> Value {
     ours(name, &(0..claims).map(claim).collect::<Vec<_>>())
 }
 
+/// A claim of ours whose pod is gone.
+pub(crate) fn orphan(name: &str) -> Value {
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Pod", "name": "gone", "controller": true,
+        "uid": "00000000-0000-4000-8000-000000000000",
+    });
+    json!({
+        "apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClaim",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {"claims": [{"name": "req-0", "deviceClass": CLASS}]},
+    })
+}
+
 /// A pod of ours with these claims.
 fn ours(name: &str, claims: &[Value]) -> Value {
     let used: Vec<Value> = claims.iter().map(|it| json!({"name": it["name"]})).collect();

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::objects::{Side, held, holder, node, node_name};
+use crate::objects::{Side, held, holder, node, node_name, orphan};
 use crate::sample::{Samples, Summary};
 use crate::usage;
 
@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const CLIENTS: usize = 16;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims";
+const ORPHANS: &str = "/apis/devmgmtproto.k8s.io/v1alpha1/namespaces/default/deviceclaims";
 
 /// A cluster, and everything that is seen of its pods.
 pub(crate) struct Window<'run> {
@@ -155,6 +156,9 @@ impl<'run> Window<'run> {
         for (path, object) in self.side.once() {
             create(&self.clients[0], path, &object).await?;
         }
+        if self.side == Side::Gantry {
+            self.await_collector().await?;
+        }
         let mut work = Vec::new();
         for index in 0..nodes {
             let name = node_name(index);
@@ -163,6 +167,18 @@ impl<'run> Window<'run> {
             work.push(Request::post(path, &object));
         }
         self.send_all(work).await
+    }
+
+    /// Waits until the garbage collector knows claims of ours, as it does in any cluster that is older than half
+    /// a minute: it looks for new kinds that often, and until then they pile up.
+    async fn await_collector(&self) -> anyhow::Result<()> {
+        let (client, begun) = (&self.clients[0], self.clock.moment());
+        create(client, ORPHANS, &orphan("orphan")).await?;
+        while client.send(Request::get(format!("{ORPHANS}/orphan"))).await?.status.is_success() {
+            ensure!(self.clock.moment() - begun < PATIENCE, "nobody collects claims");
+            self.clock.sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
     }
 
     /// Holds this many devices, the first of each node before those of the next.
