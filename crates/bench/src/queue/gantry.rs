@@ -38,7 +38,7 @@ pub(crate) async fn measure(
     let namespaces = shape.all_queues().into_iter().map(|it| wrapper::namespace(&it.name));
     stage.create("/api/v1/namespaces", &namespaces.collect::<Vec<_>>(), tasks).await?;
     let (_, cpus) = shape.cpus();
-    stage.create("/api/v1/nodes", &wrapper::nodes(cpus), tasks).await?;
+    stage.nodes(cpus, tasks).await?;
     let queue = match sharing {
         Sharing::Quota => {
             stage.create(QUOTAS, &wrapper::quotas(shape), tasks).await?;

@@ -101,7 +101,7 @@ pub(crate) async fn measure(
 
     let passages = waiting.div_ceil(CLASSES.len()).min(MOST);
     let room = clock.moment();
-    stage.create("/api/v1/nodes", &wrapper::nodes(CPUS), &mut tasks).await?;
+    stage.nodes(CPUS, &mut tasks).await?;
     let enough = |record: &Record| record.passed >= passages;
     let seen = tokio::select! {
         seen = see(&mut record, &mut events, clock, &operator, enough) => seen?,

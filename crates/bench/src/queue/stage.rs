@@ -14,12 +14,13 @@ use gantry_testkit::embedded::{self, Embedded};
 use gantry_testkit::http::{Client, Protocol, Request, Target};
 use http::HeaderValue;
 use http::header::ACCEPT;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::program::{Program, beside_this_program};
 use super::watch::PATIENCE;
 use super::wrapper::{self, DEFINITIONS};
 
+const NODES: &str = "/api/v1/nodes";
 /// Requests at a time; more only wait in the server.
 const CLIENTS: usize = 16;
 /// The form of discovery that has everything in one answer.
@@ -157,6 +158,18 @@ impl Stage {
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
         self.send_all(objects.iter().map(|it| Request::post(path, it)), tasks).await
+    }
+
+    /// Brings nodes with so many cpus, open for pods: some servers let each begin with a taint that a controller
+    /// takes away, and none runs here.
+    pub(crate) async fn nodes(&self, cpus: u64, tasks: &mut Tasks) -> anyhow::Result<()> {
+        let nodes = wrapper::nodes(cpus);
+        self.create(NODES, &nodes, tasks).await?;
+        let open = json!({"spec": {"taints": null}});
+        let opened = nodes.iter().filter_map(|it| it["metadata"]["name"].as_str()).map(|name| {
+            Request::patch(format!("{NODES}/{name}"), "application/merge-patch+json", &open)
+        });
+        self.send_all(opened, tasks).await
     }
 
     /// Brings our own kinds and the one that is played, and waits until they are served.
