@@ -315,7 +315,7 @@ fn claims_concern_who_reads_configs_where_something_configures_devices() {
         ("a pod never does", json!({}), user("a", "c"), false),
     ];
     for (why, more, (resource, mut object), expected) in table {
-        let world = super::scenarios::world(&[driver(), class("gpu", &more)]);
+        let world = world(&[driver(), class("gpu", &more)]);
         object["metadata"]["resourceVersion"] = json!("9");
         object["metadata"]["uid"] = json!("uid-9");
         let change = world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
