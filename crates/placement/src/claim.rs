@@ -170,8 +170,15 @@ impl Claim {
         }
     }
 
-    /// Its conditions when it has devices, or has none, from this moment on.
-    pub(crate) fn turned(&self, says: Says, at: Timestamp, now: Timestamp) -> Vec<Condition> {
+    /// Its conditions when it has devices, or has none, from now on: no entry that was made at one of these
+    /// times counts any more.
+    pub(crate) fn turned(
+        &self,
+        says: Says,
+        entries: impl IntoIterator<Item = Timestamp>,
+        now: Timestamp,
+    ) -> Vec<Condition> {
+        let at = entries.into_iter().chain(self.horizon()).fold(second(now), Timestamp::max);
         let (kind, generation) = (says.kind, self.meta().generation);
         let mut conditions = condition::with(self.conditions(), &[says], generation, now);
         for condition in conditions.iter_mut().filter(|it| it.type_ == kind) {
@@ -187,9 +194,8 @@ impl Claim {
         entries: impl IntoIterator<Item = Timestamp>,
         now: Timestamp,
     ) -> Write {
-        let at = entries.into_iter().chain(self.horizon()).fold(second(now), Timestamp::max);
         let says = Says::no(ALLOCATED, "Released", String::new());
-        let mut conditions = self.turned(says, at, now);
+        let mut conditions = self.turned(says, entries, now);
         conditions.retain(|it| !matches!(it.type_.as_str(), "DeviceLost" | "Conflict"));
         let mut status = json!({
             "allocations": null, "nodeName": null, "nodeSelector": null, "claimConfigs": null,
@@ -212,8 +218,7 @@ impl Claim {
         entries: impl IntoIterator<Item = Timestamp>,
         now: Timestamp,
     ) -> Write {
-        let at = entries.into_iter().chain(self.horizon()).fold(second(now), Timestamp::max);
-        let conditions = self.turned(Says::yes(ALLOCATED, "Allocated"), at, now);
+        let conditions = self.turned(Says::yes(ALLOCATED, "Allocated"), entries, now);
         self.write(&json!({"conditions": condition::spell(&conditions)}))
     }
 

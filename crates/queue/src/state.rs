@@ -59,6 +59,13 @@ pub struct Facts {
     pub barred: Option<String>,
 }
 
+impl Facts {
+    /// Whether a pod of it runs, or waits to.
+    fn is_busy(&self) -> bool {
+        self.running + self.pending > 0
+    }
+}
+
 /// How far the items of an AppWrapper that passed are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Items {
@@ -163,9 +170,7 @@ pub fn next(facts: &Facts) -> Next {
         // It came late, or is left from before.
         Some(S::Pending | S::Failed | S::Deleted) if facts.has_old_objects => Next::Remove,
         Some(S::Pending) if facts.is_reprioritised => Next::Become(Transition::Reprioritise),
-        Some(S::RunningHoldCompletion) if facts.running + facts.pending == 0 => {
-            Next::Become(Transition::Complete)
-        }
+        Some(S::RunningHoldCompletion) if !facts.is_busy() => Next::Become(Transition::Complete),
         Some(S::RunningHoldCompletion) if facts.is_miscounted => Next::Become(Transition::Count),
         Some(
             S::Pending
@@ -188,9 +193,8 @@ fn leave(facts: &Facts, leaving: Leaving) -> Next {
 }
 
 fn arrive(facts: &Facts) -> Next {
-    let is_over = facts.is_complete && facts.running + facts.pending == 0;
     match &facts.items {
-        Items::Present if is_over => Next::Become(Transition::Finish),
+        Items::Present if facts.is_complete && !facts.is_busy() => Next::Become(Transition::Finish),
         Items::Present => Next::Become(Transition::Dispatch),
         Items::Missing => Next::Create,
         Items::Late => Next::Become(Transition::Retry),
@@ -200,8 +204,10 @@ fn arrive(facts: &Facts) -> Next {
 
 fn run(facts: &Facts) -> Next {
     if facts.is_complete {
-        let busy = facts.running + facts.pending > 0;
-        let change = if busy { Transition::HoldCompletion } else { Transition::Complete };
+        let change = match facts.is_busy() {
+            true => Transition::HoldCompletion,
+            false => Transition::Complete,
+        };
         return Next::Become(change);
     }
     if let Some(recall) = facts.due {

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm};
 use serde_json::{Value, json};
 
 use crate::claim::{ALLOCATED, Claim, reserved};
-use crate::condition::{self, Says, second};
+use crate::condition::{self, Says};
 use crate::config::Copies;
 
 use super::scene::Scene;
@@ -60,8 +60,7 @@ pub(super) fn commit(
     entries: impl IntoIterator<Item = Timestamp>,
 ) -> Write {
     let now = scene.now;
-    let at = entries.into_iter().chain(claim.horizon()).fold(second(now), Timestamp::max);
-    let mut conditions = claim.turned(Says::yes(ALLOCATED, "Allocated"), at, now);
+    let mut conditions = claim.turned(Says::yes(ALLOCATED, "Allocated"), entries, now);
     let schedulable = Says::yes("Schedulable", "Allocated");
     conditions = condition::with(&conditions, &[schedulable], claim.meta().generation, now);
     let consumer = consumer(pod);
