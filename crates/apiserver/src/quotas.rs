@@ -3,10 +3,11 @@
 //! What is used stands in the status of each quota, and a write that uses more first raises it there
 //! by compare and swap, so that any number of writes at once cannot use more than there is. A write
 //! that then fails, and every removal, has the status counted anew. Writes that have raised it and
-//! are not stored yet are held here, and counted with what is stored: a count neither loses them nor
-//! has them twice.
+//! are not stored yet are held here, and counted with what is stored. Nobody counts in a namespace
+//! while a write of it raises: a count neither loses a write nor has it twice.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_admission::limits;
@@ -14,7 +15,7 @@ use gantry_admission::quota::{Charge, Counted, charge, total};
 use gantry_admission::resources::{Amounts, amounts};
 use gantry_store::Snapshot;
 use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Operation, Review};
@@ -28,12 +29,29 @@ use crate::write::{Changed, meta};
 
 const QUOTAS: &str = "resourcequotas";
 const RANGES: &str = "limitranges";
+/// Namespaces share this many turns.
+const TURNS: usize = 64;
 
 /// Writes that count and are not stored yet, and namespaces to be counted anew.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Quotas {
     state: Mutex<State>,
     wake: Notify,
+    /// Shared by writes that raise what is used, and of one who counts it. They wait in line, so that
+    /// neither keeps the other away for ever.
+    turns: [RwLock<()>; TURNS],
+    hasher: RandomState,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            wake: Notify::new(),
+            turns: std::array::from_fn(|_| RwLock::default()),
+            hasher: RandomState::new(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +115,12 @@ impl Quotas {
         let id = state.next;
         state.held.insert(id, hold);
         Reservation { quotas: Arc::clone(self), id, stored: false }
+    }
+
+    /// Whose turn it is in a namespace.
+    fn turn(&self, namespace: &str) -> &RwLock<()> {
+        let nth = self.hasher.hash_one(namespace) % TURNS as u64;
+        &self.turns[usize::try_from(nth).unwrap_or_default()]
     }
 
     fn held(&self, namespace: &str) -> Vec<Hold> {
@@ -189,7 +213,8 @@ impl Api {
             space: review.resource.space.clone(),
             changes: review.old.and_then(|old| meta(old, "resourceVersion").parse().ok()),
         };
-        // Held before anything is raised: whoever counts from now on counts it.
+        // Whoever counts next finds it held and raised, or neither.
+        let _turn = self.0.quotas.turn(review.namespace).read().await;
         let reservation = self.0.quotas.hold(hold);
         for name in names {
             self.raise(review, counted, &name, object).await?;
@@ -260,6 +285,7 @@ impl Api {
 
     /// Counts what is used of a quota.
     async fn settle_quota(&self, namespace: &str, name: &str) -> Result<(), Refusal> {
+        let _turn = self.0.quotas.turn(namespace).write().await;
         self.write_status(namespace, name, |api, live| {
             let hard = amounts(&live["spec"]["hard"]);
             // Those under way first: one that is stored meanwhile is then among what is stored.

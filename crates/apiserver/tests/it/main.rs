@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod faults;
+mod quotas;
 mod streams;
 
 use bytes::Bytes;
@@ -46,7 +47,6 @@ impl Server {
         Self { api, metrics, tasks }
     }
 
-    /// Sends JSON, or a patch of the type that `content` names, and reads the answer.
     async fn ask(
         &self,
         method: &str,
@@ -54,11 +54,22 @@ impl Server {
         content: &str,
         body: impl ToString,
     ) -> (StatusCode, Value) {
-        let request = Request::builder().method(method).uri(path).header("content-type", content);
-        let request = request.body(Bytes::from(body.to_string())).unwrap();
-        let answer = self.api.handle(request, Some(Caller::server())).await;
-        let status = answer.status();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&body).unwrap())
+        ask(&self.api, method, path, content, body).await
     }
+}
+
+/// Sends JSON, or a patch of the type that `content` names, and reads the answer.
+async fn ask(
+    api: &Api,
+    method: &str,
+    path: &str,
+    content: &str,
+    body: impl ToString,
+) -> (StatusCode, Value) {
+    let request = Request::builder().method(method).uri(path).header("content-type", content);
+    let request = request.body(Bytes::from(body.to_string())).unwrap();
+    let answer = api.handle(request, Some(Caller::server())).await;
+    let status = answer.status();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
 }
