@@ -255,7 +255,7 @@ impl<'a> Crowd<'a> {
             let has_all = pod["spec"]["nodeName"].is_string() && told.is_string();
             let over = pod["status"]["phase"] == "Succeeded";
             let is_due = match has_all || over {
-                true => self.rng.u8(..6) == 0,
+                true => self.rng.u8(..12) == 0,
                 false => self.rng.u16(..1000) == 0,
             };
             if is_due {
