@@ -200,7 +200,7 @@ impl Books {
 
     /// Takes note of one who waits. Returns whether it has another place than before.
     fn wait(&mut self, key: &Key, wrapper: &AppWrapper, settings: &Settings) -> bool {
-        let rest = backoff::rests(&wrapper.status, settings);
+        let rest = backoff::rests(wrapper, settings);
         let step = wrapper.step();
         let told = (step == Some(&QueueState::Backoff)).then(|| {
             condition::newest_since(&wrapper.status, kind::BACKOFF).unwrap_or(Timestamp::MIN)

@@ -328,7 +328,7 @@ impl<'a> Turn<'a> {
 
     /// Lets an AppWrapper that does not fit hold the line, if it may. Returns whether it does.
     fn holds_line(&mut self, wrapper: &AppWrapper, misfit: &Misfit) -> bool {
-        match hold::line(&wrapper.status, &self.settings, self.now) {
+        match hold::line(wrapper, &self.settings, self.now) {
             Line::Open => false,
             Line::Held(until) => {
                 self.hold(wrapper, misfit, Some(until));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gantry_api::queue::{AppWrapperStatus, QueueState};
 use jiff::Timestamp;
 
+use crate::app_wrapper::AppWrapper;
 use crate::backoff;
 use crate::condition::{self, kind};
 use crate::settings::Settings;
@@ -28,14 +29,14 @@ pub enum Line {
 
 /// Decides whether an AppWrapper that does not fit holds the line.
 #[must_use]
-pub fn line(status: &AppWrapperStatus, settings: &Settings, now: Timestamp) -> Line {
+pub fn line(wrapper: &AppWrapper, settings: &Settings, now: Timestamp) -> Line {
     if settings.holding.is_zero() {
         return Line::Open;
     }
-    if let Some(until) = held_until(status, settings) {
+    if let Some(until) = held_until(&wrapper.status, settings) {
         return if now < until { Line::Held(until) } else { Line::Open };
     }
-    match backoff::ends(status, settings) {
+    match backoff::ends(wrapper, settings) {
         Some(end) if now < end => Line::Open,
         Some(_) | None => Line::Begins,
     }
@@ -59,15 +60,15 @@ mod tests {
     #[test]
     fn a_line_is_held_for_as_long_as_the_settings_say() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let status = |entry: Entry, step| {
-            let mut status =
-                AppWrapperStatus { queue_state: Some(step), ..AppWrapperStatus::default() };
-            entry.put(&mut status.conditions, at(100));
-            status
+        let wrapper = |entry: Entry, step| {
+            let mut wrapper = AppWrapper::default();
+            wrapper.status.queue_state = Some(step);
+            entry.put(&mut wrapper.status.conditions, at(100));
+            wrapper
         };
-        let fresh = status(Entry::Queueing, QueueState::Queueing);
-        let head = status(Entry::HeadOfLine, QueueState::HeadOfLine);
-        let parked = status(Entry::Backoff(Pause::Resources), QueueState::Backoff);
+        let fresh = wrapper(Entry::Queueing, QueueState::Queueing);
+        let head = wrapper(Entry::HeadOfLine, QueueState::HeadOfLine);
+        let parked = wrapper(Entry::Backoff(Pause::Resources), QueueState::Backoff);
         let table = [
             ("nobody holds by default", &head, 0, 101, Line::Open),
             ("who comes first begins", &fresh, 60, 101, Line::Begins),
@@ -76,10 +77,10 @@ mod tests {
             ("in its pause it may be passed", &parked, 60, 119, Line::Open),
             ("after that it holds again", &parked, 60, 120, Line::Begins),
         ];
-        for (why, status, holding, now, expected) in table {
+        for (why, wrapper, holding, now, expected) in table {
             let settings =
                 Settings { holding: Duration::from_secs(holding), ..Settings::default() };
-            assert_eq!(line(status, &settings, at(now)), expected, "{why}");
+            assert_eq!(line(wrapper, &settings, at(now)), expected, "{why}");
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn list(world: &World, settings: &Settings, now: Timestamp) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(waiting.len());
     while let Some(stop) = walk.stop() {
         if let Some(wrapper) = shelf.get(stop.key()) {
-            let rest = backoff::rests(&wrapper.status, settings);
+            let rest = backoff::rests(&wrapper, settings);
             entries.push(Entry {
                 position: entries.len() + 1,
                 key: stop.key().clone(),

@@ -6,8 +6,7 @@ use std::time::Duration;
 use gantry_pods::view::Pod;
 use gantry_reconcile::world::{Refused, Tag};
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Meta, Plan, Propagation, Resource, View as _,
-    World, Write,
+    Change, Controller, Held, Key, Kind, Meta, Plan, Resource, View as _, World,
 };
 use jiff::Timestamp;
 
@@ -31,10 +30,12 @@ use crate::wrapped::{Truth, Wrapped};
 mod authors;
 mod before;
 mod notes;
+mod removal;
 
 use authors::{barred, kept_back, whose};
 use before::{ask, await_access, label};
 use notes::note;
+use removal::{hurry, remove, since_leaving, wait_for_pods};
 
 /// How long items are tried before the status says so; after as long again they are given up.
 const TRIED: Duration = Duration::from_secs(30);
@@ -252,10 +253,14 @@ fn plan(seen: &Seen) -> Plan {
         Next::Rest => {
             if facts.leaving.is_some() {
                 wait_for_pods(seen, &mut plan);
+                hurry(seen, &mut plan);
             }
         }
         Next::Create => create(seen, &mut plan),
-        Next::Remove => remove(seen, &mut plan),
+        Next::Remove => {
+            remove(seen, &mut plan);
+            hurry(seen, &mut plan);
+        }
         Next::Become(Transition::Count) => count(seen, &tally, &mut plan),
         Next::Become(change @ Transition::Retry) => {
             // Now, not later: whoever comes here next may give it up, and nobody may have tried.
@@ -421,23 +426,6 @@ fn short(wrapper: &AppWrapper, tally: &Tally) -> Option<Recall> {
     stuck.then_some(Recall::Unschedulable { failed, running })
 }
 
-/// Since when an AppWrapper is being taken back.
-fn since_leaving(wrapper: &AppWrapper) -> Option<Timestamp> {
-    let kinds = [kind::PREEMPT_CANDIDATE, kind::PREEMPTED, "Failed"];
-    kinds.iter().filter_map(|it| condition::newest_since(&wrapper.status, it)).max()
-}
-
-fn wait_for_pods(seen: &Seen, plan: &mut Plan) {
-    let until = since_leaving(&seen.wrapper).and_then(|it| it.checked_add(PODS).ok());
-    let held = Held {
-        about: seen.wrapper.about(),
-        reason: "PodsRemain".into(),
-        message: "it is taken back when its pods are gone".to_owned(),
-        until,
-    };
-    plan.hold(held, seen.now);
-}
-
 /// Makes the items that are missing.
 fn create(seen: &Seen, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
@@ -459,19 +447,6 @@ fn create(seen: &Seen, plan: &mut Plan) {
     }
     // However often it was in vain: the time in which it must succeed is short.
     plan.look_within(AGAIN);
-}
-
-/// Removes every object of an AppWrapper.
-fn remove(seen: &Seen, plan: &mut Plan) {
-    for (resource, meta) in seen.objects.iter().filter(|(_, meta)| !meta.is_going()) {
-        plan.write(Write::Delete {
-            resource: resource.clone(),
-            key: meta.key(),
-            fence: Fence { uid: meta.uid.clone(), revision: None },
-            grace: None,
-            propagation: Some(Propagation::Background),
-        });
-    }
 }
 
 /// Writes counts, but not too often.

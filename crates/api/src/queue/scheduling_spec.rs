@@ -57,6 +57,10 @@ pub struct SchedulingSettings {
     /// How long the work may run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_duration: Option<DispatchDuration>,
+    /// Seconds that pods and wrapped objects have to go when the AppWrapper is taken back; then they are
+    /// removed without grace. 0 means that they have their own time.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub force_deletion_time_in_seconds: i64,
 }
 
 /// Taking a dispatched AppWrapper back because its pods did not come up in time.
@@ -81,6 +85,9 @@ pub struct Requeuing {
     /// How often the AppWrapper may be requeued before it is given up. 0 means without end.
     #[schemars(extend("default" = 0))]
     pub max_num_requeuings: i64,
+    /// Seconds before a requeued AppWrapper may be dispatched again. 0 means the queue's own pause.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pause_time_in_seconds: i64,
 }
 
 impl Default for Requeuing {
@@ -92,6 +99,7 @@ impl Default for Requeuing {
             growth_type: "exponential".to_owned(),
             num_requeuings: 0,
             max_num_requeuings: 0,
+            pause_time_in_seconds: 0,
         }
     }
 }
@@ -116,13 +124,17 @@ pub(super) const IGNORED: [&str; 2] = ["clusterScheduling", "dispatchingWindow"]
 
 impl SchedulingSettings {
     pub(super) fn validate(&self, path: &Path, findings: &mut Findings) {
-        let numbers = [("minAvailable", self.min_available)];
+        let numbers = [
+            ("minAvailable", self.min_available),
+            ("forceDeletionTimeInSeconds", self.force_deletion_time_in_seconds),
+        ];
         let requeuing = self.requeuing.iter().flat_map(|requeuing| {
             [
                 ("requeuing.timeInSeconds", requeuing.time_in_seconds),
                 ("requeuing.initialTimeInSeconds", requeuing.initial_time_in_seconds),
                 ("requeuing.maxTimeInSeconds", requeuing.max_time_in_seconds),
                 ("requeuing.maxNumRequeuings", requeuing.max_num_requeuings),
+                ("requeuing.pauseTimeInSeconds", requeuing.pause_time_in_seconds),
             ]
         });
         let duration = self.dispatch_duration.iter().flat_map(|duration| {

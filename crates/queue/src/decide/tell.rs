@@ -69,7 +69,7 @@ impl Turn<'_> {
             if is_known {
                 continue;
             }
-            let pause = backoff::ends(&wrapper.status, &self.settings).unwrap_or(self.now);
+            let pause = backoff::ends(&wrapper, &self.settings).unwrap_or(self.now);
             let when = pause.max(quiet_until);
             if when > self.now {
                 self.plan.look_at(when, self.now);

@@ -195,6 +195,10 @@ impl Controller for Kubelet {
         let mut plan = Plan::default();
         let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
         let meta = &pod.metadata;
+        if meta.is_going() && note(meta, "lost").is_some() {
+            // Its node does not answer.
+            return plan;
+        }
         if meta.is_going() {
             let (resource, key, fence) = (Pod::RESOURCE, key.clone(), meta.fence());
             plan.write(Write::Delete { resource, key, fence, grace: Some(0), propagation: None });

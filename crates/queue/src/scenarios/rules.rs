@@ -127,6 +127,30 @@ fn rq_3_too_few_pods_are_fewer_than_the_minimum() {
     }
 }
 
+/// A pod whose node does not answer never goes by itself.
+#[test]
+fn rq_9_what_does_not_go_in_time_is_removed_and_a_pause_may_be_ones_own() {
+    for (limit, pause, gone_at, back_at) in [(20, 45, 85, 130), (0, 0, 365, 385)] {
+        play!(play);
+        let notes = json!({"init": "100000", "lost": "y"});
+        let object = item(template(&JOBS, "j", 1, "100m", notes));
+        let requeuing = json!({"timeInSeconds": 60, "pauseTimeInSeconds": pause});
+        let rule = json!({"minAvailable": 1, "requeuing": requeuing,
+            "forceDeletionTimeInSeconds": limit});
+        play.create(wrap("one", json!({"schedulingSpec": rule}), vec![object]));
+        play.pass(gone_at - 10);
+        assert_eq!(play.state("one"), "Running PreemptCandidate", "{limit}: its pod is there");
+        assert_eq!((play.pods("one").0, play.object(&JOBS, "j")), (1, None), "{limit}");
+        play.pass(10);
+        assert_eq!(play.state("one"), "Pending Backoff", "{limit}");
+        assert_eq!(play.pods("one").0 == 0, limit > 0, "whoever sets no limit never removes it");
+        play.pass(back_at - gone_at - 10);
+        assert_eq!(play.state("one"), "Pending Backoff", "{limit}: it pauses");
+        play.pass(20);
+        assert_eq!(play.state("one"), "Running Dispatched", "{limit}");
+    }
+}
+
 #[test]
 fn b_10_pods_of_items_carry_both_labels() {
     play!(play);
