@@ -14,6 +14,9 @@ pub struct Rate {
     pub burst: u32,
 }
 
+/// One of so many requests is there for what can wait, however many others there are.
+const SHARE: u32 = 10;
+
 /// Lets requests through at a rate, in the order they come.
 #[derive(Debug)]
 pub struct Limiter {
@@ -26,6 +29,8 @@ struct State {
     spacing: Option<Spacing>,
     /// When everything that was let through has used up its time.
     booked: Moment,
+    /// When the next of those that can wait has its turn whatever the others do.
+    told: Moment,
 }
 
 /// What a rate comes to.
@@ -51,7 +56,8 @@ impl Limiter {
     /// A limiter; a rate that is absent or not above zero is no limit.
     #[must_use]
     pub fn new(clock: Clock, rate: Option<Rate>) -> Self {
-        let state = State { spacing: Spacing::of(rate), booked: Moment::default() };
+        let (booked, told) = (Moment::default(), Moment::default());
+        let state = State { spacing: Spacing::of(rate), booked, told };
         Self { clock, state: Mutex::new(state) }
     }
 
@@ -64,6 +70,28 @@ impl Limiter {
         state.spacing = Spacing::of(rate);
         let most = state.spacing.map_or(now, |spacing| now + spacing.ahead);
         state.booked = state.booked.min(most);
+        state.told = state.told.min(now);
+    }
+
+    /// Whether there is a turn to spare for a request that can wait. There is while half of what may come at
+    /// once is left, so that those that cannot wait never do for the others, and one in ten belongs to those
+    /// that can.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.spare(self.clock.moment())
+    }
+
+    fn spare(&self, now: Moment) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Spacing { each, ahead }) = state.spacing else { return true };
+        if state.booked.max(now) - now <= ahead / 2 {
+            return true;
+        }
+        let is_due = state.told <= now;
+        if is_due {
+            state.told = now + each.saturating_mul(SHARE);
+        }
+        is_due
     }
 
     /// Waits for its turn. A turn that is given up while waiting is not given to others: that would
@@ -121,6 +149,33 @@ mod tests {
         assert_eq!([wait(), wait()], [0, 0]);
         limiter.set(Some(Rate { per_second: 2.0, burst: 1 }));
         assert_eq!([wait(), wait()], [0, 500], "a burst is not given anew");
+    }
+
+    #[test]
+    fn what_can_wait_has_what_others_leave_and_one_in_ten() {
+        let hand = Hand::at(Timestamp::UNIX_EPOCH);
+        let limiter = Limiter::new(hand.clock(), Some(Rate { per_second: 10.0, burst: 5 }));
+        let now = hand.clock().moment();
+        assert!(limiter.spare(now), "nobody asks");
+        assert_eq!((0..2).map(|_| limiter.book(now)).sum::<Duration>(), Duration::ZERO);
+        assert!(limiter.spare(now), "half of them are left");
+        limiter.book(now);
+        assert_eq!([limiter.spare(now), limiter.spare(now)], [true, false], "its share, once");
+        let at = |millis| now + Duration::from_millis(millis);
+        // Others take all there is.
+        let mut let_through = 0;
+        for tenth in 1..=100 {
+            limiter.book(at(tenth * 100));
+            let_through += usize::from(limiter.spare(at(tenth * 100)));
+        }
+        assert_eq!(let_through, 10, "in ten seconds, at ten a second");
+        limiter.set(Some(Rate { per_second: 0.1, burst: 1 }));
+        limiter.book(at(10_000));
+        assert!(limiter.spare(at(10_000)), "another rate, another share");
+        limiter.book(at(109_000));
+        assert!(!limiter.spare(at(109_000)));
+        limiter.set(None);
+        assert!((0..100).all(|_| limiter.spare(at(109_000))), "no limit");
     }
 
     proptest! {

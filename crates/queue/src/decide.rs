@@ -403,7 +403,7 @@ impl<'a> Turn<'a> {
         let priority = order::priority(wrapper, &self.settings, self.now);
         let next = change.apply(wrapper, &Tally::default(), priority, self.now);
         let note = said.map(|said| Note::normal(wrapper.about(), change.word(), said));
-        self.plan.steps.extend(status::write(wrapper, &next, note));
+        self.plan.steps.extend(status::write(wrapper, change, &next, note));
     }
 
     fn hold(&mut self, wrapper: &AppWrapper, misfit: &Misfit, until: Option<Timestamp>) {

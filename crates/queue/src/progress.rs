@@ -462,5 +462,5 @@ fn become_(seen: &Seen, change: &Transition, tally: &Tally, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     let priority = order::priority(wrapper, &seen.settings, seen.now);
     let next = change.apply(wrapper, tally, priority, seen.now);
-    plan.steps.extend(status::write(wrapper, &next, note(wrapper, change)));
+    plan.steps.extend(status::write(wrapper, change, &next, note(wrapper, change)));
 }

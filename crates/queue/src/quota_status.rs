@@ -90,7 +90,8 @@ fn plan(subtrees: &[Arc<Subtree>], holders: impl Iterator<Item = Standing>) -> P
         plan.held.extend(about.map(|subtree| held(subtree, problem)));
     }
     for subtree in subtrees {
-        plan.steps.extend(change(subtree, &forest.status(subtree)).map(Step::new));
+        plan.steps
+            .extend(change(subtree, &forest.status(subtree)).map(|it| Step::new(it).can_wait()));
     }
     plan
 }

@@ -350,6 +350,27 @@ impl Transition {
         status
     }
 
+    /// Whether it only tells people something: nobody goes on because of it.
+    #[must_use]
+    pub fn can_wait(&self) -> bool {
+        match self {
+            Self::Queue | Self::Park(..) | Self::Count | Self::Reprioritise => true,
+            Self::Lead
+            | Self::Reserve
+            | Self::Dispatch
+            | Self::Retry
+            | Self::Fail(_)
+            | Self::Bar(_)
+            | Self::Run
+            | Self::HoldCompletion
+            | Self::Complete
+            | Self::Finish
+            | Self::Recall(_)
+            | Self::Yield(_)
+            | Self::Settle(_) => false,
+        }
+    }
+
     /// What happens, in one word.
     #[must_use]
     pub fn word(&self) -> &'static str {

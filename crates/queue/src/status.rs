@@ -5,10 +5,17 @@ use gantry_reconcile::{Note, Part, Step, View as _, Write};
 use serde_json::{Map, Value, json};
 
 use crate::app_wrapper::AppWrapper;
+use crate::state::Transition;
 
-/// Writes a status, fenced by what was seen, and tells of it; nothing where nothing changes.
+/// Writes what a change makes of a status, fenced by what was seen, and tells of it; nothing where nothing
+/// changes.
 #[must_use]
-pub fn write(wrapper: &AppWrapper, next: &AppWrapperStatus, note: Option<Note>) -> Option<Step> {
+pub fn write(
+    wrapper: &AppWrapper,
+    change: &Transition,
+    next: &AppWrapperStatus,
+    note: Option<Note>,
+) -> Option<Step> {
     let body = difference(&wrapper.status, next)?;
     let step = Step::new(Write::Merge {
         resource: AppWrapper::RESOURCE,
@@ -17,6 +24,7 @@ pub fn write(wrapper: &AppWrapper, next: &AppWrapperStatus, note: Option<Note>) 
         fence: wrapper.metadata.fence(),
         body: json!({"status": body}),
     });
+    let step = if change.can_wait() { step.can_wait() } else { step };
     Some(match note {
         Some(note) => step.done(note),
         None => step,

@@ -72,6 +72,9 @@ pub struct Step {
     /// not show may be gone, or may be news that did not arrive yet. An object that is gone never
     /// comes back under its identity, so the answer stays true.
     pub gone: Vec<Reference>,
+    /// Whether it only says something. Where requests are few it gives way to those that do something, and
+    /// is planned anew a while later: by then there may be something else to say.
+    pub can_wait: bool,
     /// Carried out when the write took, and only then, without planning anew in between. Who plans
     /// next must be able to go on from any of them: a process may end after each.
     pub then: Vec<Step>,
@@ -82,7 +85,7 @@ impl Step {
     #[must_use]
     pub fn new(write: Write) -> Self {
         let (done, gone, then) = (Vec::new(), Vec::new(), Vec::new());
-        Self { write, done, refused: None, provided: None, gone, then }
+        Self { write, done, refused: None, provided: None, gone, can_wait: false, then }
     }
 
     /// Tells this too when the write took.
@@ -104,6 +107,12 @@ impl Step {
     pub fn gone(mut self, object: Reference) -> Self {
         self.gone.push(object);
         self
+    }
+
+    /// Gives way to others where requests are few.
+    #[must_use]
+    pub fn can_wait(self) -> Self {
+        Self { can_wait: true, ..self }
     }
 
     /// Carries this out when the write took.

@@ -25,6 +25,11 @@ use crate::retry::Retries;
 use crate::wake_queue::Queue;
 use crate::writer::{Answer, Writer};
 
+/// How long a write that can wait is put off where requests are few. Then it is planned anew.
+const PUT_OFF: Duration = Duration::from_secs(5);
+/// How long it is put off at least, whatever the plan says.
+const AT_LEAST: Duration = Duration::from_secs(1);
+
 /// Where one controller's workers find everything they need.
 pub(super) struct Desk {
     pub(super) seat: Seat,
@@ -53,6 +58,8 @@ struct Tally {
     refused: Vec<Refused>,
     /// The longest wait the server asked for.
     wait: Option<Duration>,
+    /// Writes that could wait, and do.
+    put_off: usize,
 }
 
 impl Tally {
@@ -107,15 +114,22 @@ impl Desk {
             self.recorder.tell(&self.seat.actor, note);
         }
         let planned = steps.len();
-        // What was refused before is tried last: it must not use up the patience for the others.
+        // What was refused before is tried last: it must not use up the patience for the others. What can
+        // wait does not take their turns.
         let refused = world.refused(name, key);
-        steps.sort_by_key(|step| refused.iter().any(|it| it.is(&step.write)));
+        steps.sort_by_key(|step| (refused.iter().any(|it| it.is(&step.write)), step.can_wait));
         let tally = self.carry_out(steps, stop).await;
         world.remember(name, key, tally.refused);
         if planned > 0 {
             let failed = tally.failed.len();
-            tracing::debug!(writes = planned, failed, "plan carried out");
+            tracing::debug!(writes = planned, failed, put_off = tally.put_off, "plan carried out");
         }
+        let look_again = match tally.put_off {
+            0 => look_again,
+            // Whoever has nothing else to do would only be put off again at once.
+            all if all == planned => Some(look_again.unwrap_or(PUT_OFF).clamp(AT_LEAST, PUT_OFF)),
+            _ => Some(look_again.unwrap_or(PUT_OFF).min(PUT_OFF)),
+        };
         let (how, wait) = if tally.failed.is_empty() {
             self.retries().succeeded(key);
             (Passed::Done, look_again)
@@ -150,6 +164,11 @@ impl Desk {
                 && !stop.is_cancelled()
             {
                 let Some(step) = steps.pop_front() else { break };
+                if step.can_wait && !self.writer.limiter.has_spare() {
+                    self.meters.wrote(self.seat.controller.name(), step.write.verb(), "put off");
+                    tally.put_off += 1;
+                    continue;
+                }
                 under_way.push(self.carry_out_one(step));
             }
             let Some((mut step, answer)) = under_way.next().await else { break };

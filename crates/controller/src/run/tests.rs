@@ -88,6 +88,12 @@ impl Controller for Obedient {
                 plan.steps.push(create("granted-3"));
                 0
             }
+            "talk" => {
+                let body = json!({ "metadata": { "name": "granted", "namespace": "n" } });
+                let create = Write::Create { resource: Thing::RESOURCE, body };
+                plan.steps.push(Step::new(create).can_wait());
+                0
+            }
             "minutely" => {
                 plan.look_within(Duration::from_secs(60));
                 0
@@ -220,6 +226,25 @@ async fn what_comes_after_a_write_waits_for_it_to_take() {
     assert_eq!(made, ["granted-1", "granted-2", "refused", "granted-3"]);
     let refused = stage.handle.world().refused("obedient", &Key::new("n", "row"));
     assert_eq!(refused.len(), 1, "what never was tried was not refused: {refused:?}");
+}
+
+/// Once because nobody else asks, once because some turns belong to those that can wait; then others come
+/// first.
+#[tokio::test]
+async fn what_can_wait_is_put_off_and_planned_anew() {
+    let stage = Stage::begin(Options::default()).await;
+    stage.handle.set_rate(Some(Rate { per_second: 1.0, burst: 1 }));
+    stage.wake("talk").await;
+    assert_eq!(stage.posts("things").len(), 1);
+    stage.wake("talk").await;
+    stage.hand.advance(Duration::from_secs(1)).await;
+    stage.wake("talk").await;
+    assert_eq!((stage.planned("talk"), stage.posts("things").len()), (vec![0, 0, 1000], 2));
+    let held = stage.handle.ledger().snapshot();
+    assert!(held.iter().all(|it| it.held.is_empty()), "it is no failure: {held:?}");
+    stage.hand.advance(Duration::from_secs(6)).await;
+    stage.wake("nothing").await;
+    assert_eq!((stage.planned("talk"), stage.posts("things").len()), (vec![0, 0, 1000, 6000], 3));
 }
 
 /// Gone, another one, going, unknown: four times nothing is written.

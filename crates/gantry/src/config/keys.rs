@@ -104,7 +104,7 @@ pub const KEYS: &[Key] = &[
         form: Form::Number,
         default: Usual::Count(50),
         effect: Effect::Live,
-        about: "Requests per second to the API server, for the whole process. Negative: no limit.",
+        about: "Requests per second to the API server, for the whole process. Where that is reached, statuses that only tell something come late. Negative: no limit.",
     },
     Key {
         path: "clientConnection.burst",
