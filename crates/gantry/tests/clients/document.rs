@@ -39,7 +39,8 @@ fn every_command_of_the_readme_works() {
     fs::create_dir_all(target.join("release")).unwrap();
     symlink(env!("CARGO_BIN_EXE_gantry"), target.join("release/gantry")).unwrap();
     let before = format!(
-        "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\nmake() {{ :; }}\n\
+        // In a shell of its own, as `$(jobs -p)` has it, there are no jobs.
+        "trap 'jobs -p > jobs; kill $(cat jobs) 2>/dev/null || true' EXIT\nmake() {{ :; }}\n\
          export CARGO_TARGET_DIR={}\n",
         target.display()
     );
