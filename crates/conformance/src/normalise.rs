@@ -76,8 +76,7 @@ pub fn normalise(transcript: &Transcript) -> Vec<Normal> {
 fn answer(words: &mut Words, answer: &Answer) -> Value {
     let mut headers = BTreeMap::new();
     for name in COMPARED {
-        let values = answer.header(name).iter().filter(|it| !is_of_stale_object(it));
-        let values: Vec<String> = values.map(|it| words.text(it)).collect();
+        let values: Vec<String> = answer.header(name).iter().map(|it| words.text(it)).collect();
         if !values.is_empty() {
             headers.insert(name, json!(values));
         }
@@ -99,13 +98,6 @@ fn answer(words: &mut Words, answer: &Answer) -> Value {
         }
     }
     document
-}
-
-/// Whether a warning is about a directive of a strategic merge patch. A server applies a patch to the object
-/// that its cache has, and again to the one that is stored if that is newer; what it warned of the first
-/// time stays. A directive about an element that the older object does not have is left in the result.
-fn is_of_stale_object(value: &str) -> bool {
-    value.contains("unknown field") && value.contains(".$")
 }
 
 /// Whether an event is a bookmark that comes when the server's timer says so.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{CONFIG_MAPS, DEPLOYMENTS, SERVICES, at, config_map, deployment};
+use super::objects::{CONFIG_MAPS, DEPLOYMENTS, SERVICES, at, config_map, deployment, with};
 use crate::answer::Answer;
 use crate::case::{Case, CaseError, Outcome, case, same};
 use crate::conversation::{Conversation, Patch};
@@ -96,7 +96,11 @@ async fn order(talk: &mut Conversation) -> Outcome {
 async fn retained_keys(talk: &mut Conversation) -> Outcome {
     talk.create(DEPLOYMENTS, &deployment("d")).await?;
     let volume = json!({ "volumes": [{ "name": "v", "emptyDir": {} }] });
-    patch_pod(talk, volume).await?.expect(200)?;
+    let made = patch_pod(talk, volume).await?.expect(200)?.revision();
+    // A server tries a patch on what its cache has first. On a state without the volume it would warn of the
+    // directive, so first make sure that this state has arrived.
+    let path = with(&at(DEPLOYMENTS, "d"), &format!("resourceVersion={made}"));
+    talk.get(&path).await?.expect(200)?;
     let other = json!({ "volumes": [{
         "name": "v", "$retainKeys": ["name", "configMap"], "configMap": { "name": "m" },
     }] });

@@ -233,20 +233,3 @@ fn request_lines_lose_tokens_and_revisions() {
                     resourceVersion={revision 1 or later}&continue={continue}";
     assert_eq!(found, expected);
 }
-
-#[test]
-fn warnings_of_a_cache_that_was_late_are_accidents() {
-    let table = [
-        ("299 - \"unknown field \\\"spec.volumes[0].$retainKeys\\\"\"", json!({})),
-        (
-            "299 - \"unknown field \\\"spec.retain\\\"\"",
-            json!({ "warning": ["299 - \"unknown field \\\"spec.retain\\\"\""] }),
-        ),
-    ];
-    for (warning, expected) in table {
-        let mut transcript = conversation(&[Body::Empty]);
-        let headers = &mut transcript.exchanges[0].answer.headers;
-        headers.insert("warning".to_owned(), vec![warning.to_owned()]);
-        assert_eq!(normalise(&transcript)[0].answer["headers"], expected, "{warning}");
-    }
-}
