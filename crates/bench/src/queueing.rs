@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Parser;
@@ -22,12 +23,14 @@ use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::{Counters, Tasks};
 use tokio_util::sync::CancellationToken;
 
+use crate::queue::burst::Burst;
+use crate::queue::evaluate::{Evaluation, Lack, Size};
 use crate::queue::gantry::Sharing;
 use crate::queue::growth::{Growth, On};
 use crate::queue::jobs::{Done, Mcad};
 use crate::queue::shape::Shape;
 use crate::queue::stage::Limit;
-use crate::queue::{gantry, growth, jobs, kueue};
+use crate::queue::{burst, evaluate, gantry, growth, jobs, kueue};
 use crate::report::{Better, Figure};
 use crate::sample::Samples;
 
@@ -40,8 +43,10 @@ use crate::sample::Samples;
   large-scale     50,000 jobs in 1,000 queues of 10 cohorts; Kueue and Gantry with quota
   nodes           the jobs of baseline, without quota, on nodes with as many cpus; Gantry
   jobs/N          N Jobs on nodes that kwok plays; MCAD and Gantry, at MCAD's 100/200
+  burst/N         N small jobs come at once, and all fit; Gantry
   growth/N        passages when N wait, on Kubernetes; Gantry
   embedded/N      the same on Gantry's own API server
+  evaluate        one evaluation at 5,000 nodes, 50,000 pods and 10,000 AppWrappers, without a server
 
 Examples:
   make bench-queue
@@ -83,7 +88,7 @@ struct Arguments {
 
     /// The runs.
     #[arg(default_values = ["baseline", "nodes", "jobs/50", "jobs/150", "jobs/300",
-                            "growth/1000", "growth/10000", "growth/50000"])]
+                            "burst/1000", "growth/1000", "growth/10000", "growth/50000", "evaluate"])]
     runs: Vec<Run>,
 }
 
@@ -105,8 +110,10 @@ enum Run {
     LargeScale,
     Nodes,
     Jobs(usize),
+    Burst(usize),
     Growth(usize),
     Embedded(usize),
+    Evaluate,
 }
 
 impl FromStr for Run {
@@ -124,6 +131,8 @@ impl FromStr for Run {
             ("large-scale", None) => Ok(Self::LargeScale),
             ("nodes", None) => Ok(Self::Nodes),
             ("jobs", Some(count)) => Ok(Self::Jobs(count)),
+            ("burst", Some(count)) => Ok(Self::Burst(count)),
+            ("evaluate", None) => Ok(Self::Evaluate),
             ("growth", Some(count)) => Ok(Self::Growth(count)),
             ("embedded", Some(count)) => Ok(Self::Embedded(count)),
             _ => Err(wrong()),
@@ -172,6 +181,8 @@ impl Bench<'_> {
             Run::LargeScale => self.classes(Shape::LARGE_SCALE, Sharing::Quota).await,
             Run::Nodes => self.classes(Shape::BASELINE, Sharing::Nodes).await,
             Run::Jobs(count) => self.jobs(count).await,
+            Run::Burst(count) => self.burst(count).await,
+            Run::Evaluate => self.evaluate(),
             Run::Growth(count) => self.growth(count, On::Kubernetes).await,
             Run::Embedded(count) => self.growth(count, On::Gantry).await,
         }
@@ -252,6 +263,48 @@ impl Bench<'_> {
         say(requests.show())
     }
 
+    /// How long it takes until so many are there that come at once, under each limit.
+    async fn burst(&mut self, count: usize) -> anyhow::Result<()> {
+        if !self.wants(Side::Gantry) {
+            return Ok(());
+        }
+        for limit in self.arguments.limit.clone() {
+            let setting = format!("{count} at once, {limit}");
+            let burst = burst::measure(count, limit, &self.clock, &mut self.tasks).await;
+            let Burst { passed, made, cpu, requests } = burst.with_context(|| setting.clone())?;
+            let figure =
+                |what, value, unit, better| figure(what, "gantry", &setting, value, unit, better);
+            self.note(vec![
+                figure("until all passed", passed.as_secs_f64(), "s", Better::Less),
+                figure("until all were made", made.as_secs_f64(), "s", Better::Less),
+                figure("processor", cpu.as_secs_f64(), "s", Better::Less),
+            ])?;
+            say(requests.show())?;
+        }
+        Ok(())
+    }
+
+    /// What one evaluation costs.
+    fn evaluate(&mut self) -> anyhow::Result<()> {
+        if !self.wants(Side::Gantry) {
+            return Ok(());
+        }
+        for lack in Lack::ALL {
+            let measured = evaluate::measure(lack, Size::LARGE, &self.clock);
+            let Evaluation { first, each, end } = measured.with_context(|| lack.name())?;
+            let figure = |what, time: Duration, scale: f64, unit| {
+                let value = time.as_secs_f64() * scale;
+                figure(what, "gantry", lack.name(), value, unit, Better::Less)
+            };
+            self.note(vec![
+                figure("the first decision", first, 1e3, "ms"),
+                figure("one evaluation", each, 1e6, "us"),
+                figure("a pod that ended", end, 1e6, "us"),
+            ])?;
+        }
+        Ok(())
+    }
+
     /// What a passage costs when so many wait.
     async fn growth(&mut self, waiting: usize, on: On) -> anyhow::Result<()> {
         if !self.wants(Side::Gantry) {
@@ -328,9 +381,12 @@ mod tests {
         let table = [
             ("baseline", Some(Run::Baseline)),
             ("jobs/50", Some(Run::Jobs(50))),
+            ("burst/1000", Some(Run::Burst(1_000))),
+            ("evaluate", Some(Run::Evaluate)),
             ("growth/50000", Some(Run::Growth(50_000))),
             ("embedded/100000", Some(Run::Embedded(100_000))),
             ("baseline/3", None),
+            ("evaluate/3", None),
             ("jobs", None),
             ("jobs/0", None),
             ("jobs/x", None),

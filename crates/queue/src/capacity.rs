@@ -71,10 +71,29 @@ enum Place {
 /// What the pods of one AppWrapper take.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
+    /// How many there are, on nodes or done.
+    pub pods: usize,
     /// Of nodes, and what pods took that have succeeded.
     pub used: Amounts,
     /// Of nodes that count as room, by group.
     pub on: BTreeMap<Barrier, Amounts>,
+}
+
+/// What is left of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// What pods may ask for.
+    pub amounts: Amounts,
+    /// How many it takes; any number where it does not say.
+    pub pods: i64,
+}
+
+impl Left {
+    /// A pod is gone that took this.
+    pub fn without(&mut self, amounts: &Amounts) {
+        self.amounts.add(amounts);
+        self.pods = self.pods.saturating_add(1);
+    }
 }
 
 /// What a change means to those that wait.
@@ -186,15 +205,25 @@ impl Capacity {
             && labels.iter().all(|(key, value)| spot.labels.get(key) == Some(value))
     }
 
+    /// What becomes free for pods with this reach when those of an AppWrapper are gone.
+    #[must_use]
+    pub fn freed(&self, wrapper: &Key, reach: &Reach) -> Amounts {
+        let mut freed = Amounts::default();
+        let on = self.usages.get(wrapper).into_iter().flat_map(|it| &it.on);
+        on.filter(|(barrier, _)| self.lets(barrier, reach)).for_each(|(_, it)| freed.add(it));
+        freed
+    }
+
     /// What becomes free for pods with this reach, on nodes with these labels, when these are gone.
-    pub fn freed<'a>(
+    #[must_use]
+    pub fn freed_by(
         &self,
-        pods: impl Iterator<Item = &'a Key>,
+        pods: impl Iterator<Item = Key>,
         reach: &Reach,
         labels: &BTreeMap<String, String>,
     ) -> Amounts {
         let mut freed = Amounts::default();
-        for load in pods.filter_map(|key| self.pods.get(key)) {
+        for load in pods.filter_map(|key| self.pods.get(&key)) {
             let Place::On(node) = &load.place else { continue };
             if self.nodes.get(node).is_some_and(|it| self.counts(it, reach, labels)) {
                 freed.add(&load.amounts);
@@ -203,24 +232,30 @@ impl Capacity {
         freed
     }
 
-    /// What is left of a node, and how many pods it still takes where it says so, when all pods of some
-    /// AppWrappers are gone; nothing for a node that takes no pods.
-    pub fn left(
-        &self,
-        node: &str,
-        is_gone: &dyn Fn(&Key) -> bool,
-    ) -> Option<(Amounts, Option<i64>)> {
+    /// What is left of a node; nothing for one that takes no pods.
+    #[must_use]
+    pub fn left(&self, node: &str) -> Option<Left> {
         let spot = self.nodes.get(node).filter(|it| it.group.is_some())?;
-        let mut left = spot.room.clone();
-        left.take(&spot.used);
-        let mut pods = i64::try_from(spot.pods.len()).unwrap_or(i64::MAX);
-        for load in spot.pods.iter().filter_map(|key| self.pods.get(key)) {
-            if load.wrapper.as_ref().is_some_and(is_gone) {
-                left.add(&load.amounts);
-                pods -= 1;
-            }
+        let mut amounts = spot.room.clone();
+        amounts.take(&spot.used);
+        let there = i64::try_from(spot.pods.len()).unwrap_or(i64::MAX);
+        let pods = spot.most_pods.map_or(i64::MAX, |most| most.saturating_sub(there));
+        Some(Left { amounts, pods })
+    }
+
+    /// The node a pod is on, and what it takes there.
+    #[must_use]
+    pub fn taken(&self, pod: &Key) -> Option<(&str, &Amounts)> {
+        let load = self.pods.get(pod)?;
+        match &load.place {
+            Place::On(node) => Some((node, &load.amounts)),
+            Place::Done => None,
         }
-        Some((left, spot.most_pods.map(|most| most.saturating_sub(pods))))
+    }
+
+    /// The AppWrappers that have pods on nodes, or pods that are done.
+    pub fn users(&self) -> impl Iterator<Item = &Key> {
+        self.usages.keys()
     }
 
     /// All that nodes have which take pods.
@@ -287,6 +322,7 @@ impl Capacity {
         }
         if let Some(wrapper) = &load.wrapper {
             let usage = self.usages.entry(wrapper.clone()).or_default();
+            usage.pods += 1;
             usage.used.add(&load.amounts);
             if let Some(barrier) = barrier {
                 usage.on.entry(barrier).or_default().add(&load.amounts);
@@ -314,6 +350,7 @@ impl Capacity {
         if let Some(wrapper) = &load.wrapper
             && let Some(usage) = self.usages.get_mut(wrapper)
         {
+            usage.pods -= 1;
             usage.used.take(&load.amounts);
             if let Some(barrier) = &barrier
                 && let Some(on) = usage.on.get_mut(barrier)

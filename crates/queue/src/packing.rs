@@ -7,7 +7,9 @@
 //! that is asked. Taints, node selectors, required node affinity, every resource and the number of pods
 //! count; ports, spreading and wishes about other pods do not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use gantry_api::devices::DevicePool;
@@ -22,6 +24,7 @@ use gantry_reconcile::{Key, World};
 use crate::amounts::{Amounts, GPU, Rest, spell};
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
+use crate::capacity::Left;
 use crate::claims::{Asked, Equipment};
 
 /// Steps that are spent on one AppWrapper at most: a fraction of a second.
@@ -35,6 +38,12 @@ pub(crate) struct Floor<'a> {
     world: &'a World,
     books: &'a Books,
     nodes: Vec<Arc<Node>>,
+    /// What is left of each of them.
+    rooms: Vec<Left>,
+    /// The same when nobody is there below this priority, for whoever asked last.
+    above: Option<(i32, Vec<Left>)>,
+    /// Where each node is among them.
+    places: OnceCell<HashMap<String, usize>>,
     equipment: Option<Equipment>,
     /// Those who passed and whose pods are still to come.
     promised: Vec<Promise>,
@@ -92,14 +101,18 @@ impl<'a> Floor<'a> {
         constraints: Option<&Arc<Constraints>>,
         added: &Added,
     ) -> Self {
-        let nobody = |_: &Key| false;
-        let usable = |it: &Arc<Node>| books.capacity.left(&it.metadata.name, &nobody).is_some();
         let nodes = world.shelf::<Node>().all().into_iter().chain(added.nodes.iter().cloned());
-        let nodes: Vec<Arc<Node>> = nodes.filter(usable).collect();
+        let usable = nodes.filter_map(|it| Some((books.capacity.left(&it.metadata.name)?, it)));
+        let (rooms, nodes): (Vec<Left>, Vec<Arc<Node>>) = usable.unzip();
         let equipment =
             constraints.map(|it| Equipment::new(world, &nodes, &added.pools, Arc::clone(it)));
-        let mut floor = Self { world, books, nodes, equipment, promised: Vec::new() };
-        let mut holders: Vec<(&Key, &Arc<Gang>)> = books.gangs.iter().collect();
+        let (above, places) = (None, OnceCell::new());
+        let promised = Vec::new();
+        let mut floor = Self { world, books, nodes, rooms, above, places, equipment, promised };
+        let there = |key: &Key| books.capacity.usage(key).map_or(0, |it| it.pods);
+        let holders = books.gangs.iter();
+        let mut holders: Vec<(&Key, &Arc<Gang>)> =
+            holders.filter(|(key, gang)| there(key) < gang.count()).collect();
         holders.sort_unstable_by_key(|(key, _)| *key);
         for (key, gang) in holders {
             let gang = gang.without(floor.there(key).iter());
@@ -144,9 +157,6 @@ impl<'a> Floor<'a> {
         labels: &BTreeMap<String, String>,
         gone: &Gone,
     ) -> Fit {
-        let is_gone = |key: &Key| {
-            gone.wrappers.contains(key) || gone.below.is_some_and(|it| self.priority(key) < it)
-        };
         let others: Vec<Squad> = self
             .promised
             .iter()
@@ -154,13 +164,27 @@ impl<'a> Floor<'a> {
             .filter(|it| gone.below.is_none_or(|below| it.priority >= below))
             .flat_map(|it| it.gang.squads.iter().cloned())
             .collect();
-        let names = names(gang.squads.iter().chain(&others));
-        let rooms: Vec<Vec<i64>> =
-            self.nodes.iter().map(|node| self.room(node, &names, &is_gone)).collect();
         let asked = match self.read(gang, &others, gone) {
             Ok(asked) => asked,
             Err(why) => return Fit::No(why),
         };
+        if let Some(below) = gone.below {
+            self.look_above(below);
+        }
+        let rooms = self.without(gone);
+        let own = |node: &Node| {
+            labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
+        };
+        // Who would find no place even if it were alone need not be asked about together with others.
+        for (squad, asked) in gang.squads.iter().zip(&asked) {
+            let may = |node: &Node| own(node) && squad.wishes.allow(node) && asked.allows(node);
+            if let Some(why) = alone(squad, self.nodes.iter().zip(rooms.iter()), may) {
+                return Fit::No(why);
+            }
+        }
+        let names = names(gang.squads.iter().chain(&others));
+        let row = |left: &Left| names.iter().map(|name| room(left, name)).collect();
+        let rooms: Vec<Vec<i64>> = rooms.iter().map(row).collect();
         let mut shared: BTreeMap<&Key, &Request> = BTreeMap::new();
         for (key, request) in asked.iter().flat_map(|it| &it.shared) {
             shared.entry(key).or_insert(request);
@@ -174,10 +198,7 @@ impl<'a> Floor<'a> {
                 .nodes
                 .iter()
                 .map(|node| {
-                    let own = |(key, value): (&String, &String)| {
-                        node.metadata.labels.get(key) == Some(value)
-                    };
-                    let labelled = at >= gang.squads.len() || labels.iter().all(own);
+                    let labelled = at >= gang.squads.len() || own(node);
                     labelled && squad.wishes.allow(node) && asked.allows(node)
                 })
                 .collect(),
@@ -193,7 +214,7 @@ impl<'a> Floor<'a> {
             GroupAnswer::Placed(_) => Fit::Yes,
             GroupAnswer::Indeterminate(_) => Fit::Unknown,
             GroupAnswer::Unsatisfiable(shortfall) => {
-                Fit::No(explain(&question, &gang.squads, &names, &shortfall))
+                Fit::No(explain(&question, &gang.squads, &shortfall))
             }
         }
     }
@@ -224,17 +245,52 @@ impl<'a> Floor<'a> {
         Ok(asked)
     }
 
-    fn room(&self, node: &Node, names: &[&str], is_gone: &dyn Fn(&Key) -> bool) -> Vec<i64> {
-        let (left, pods) = self
-            .books
-            .capacity
-            .left(&node.metadata.name, is_gone)
-            .unwrap_or_else(|| (Amounts::default(), Some(0)));
-        let of = |name: &&str| match *name {
-            PODS => pods.unwrap_or(i64::MAX),
-            other => amount(&left, other),
+    /// Finds out what is left of each node when nobody is there below this priority.
+    fn look_above(&mut self, below: i32) {
+        if self.above.as_ref().is_some_and(|(known, _)| *known == below) {
+            return;
+        }
+        let mut rooms = self.rooms.clone();
+        let users = self.books.capacity.users();
+        users.filter(|key| self.priority(key) < below).for_each(|key| self.lift(key, &mut rooms));
+        self.above = Some((below, rooms));
+    }
+
+    /// What is left of each node without those that are gone.
+    fn without(&self, gone: &Gone) -> Cow<'_, [Left]> {
+        let rooms = match (gone.below, &self.above) {
+            (Some(_), Some((_, rooms))) => rooms,
+            _ => &self.rooms,
         };
-        names.iter().map(of).collect()
+        let mut rooms = Cow::Borrowed(rooms.as_slice());
+        let is_below = |key: &Key| gone.below.is_some_and(|below| self.priority(key) < below);
+        for key in gone.wrappers.iter().filter(|key| !is_below(key)) {
+            self.lift(key, rooms.to_mut());
+        }
+        rooms
+    }
+
+    /// Takes the pods of an AppWrapper off their nodes.
+    fn lift(&self, wrapper: &Key, rooms: &mut [Left]) {
+        let places = self.places.get_or_init(|| {
+            let names = self.nodes.iter().map(|it| it.metadata.name.clone());
+            names.enumerate().map(|(at, name)| (name, at)).collect()
+        });
+        for pod in self.world.shelf::<Pod>().tagged(&crate::progress::pods_of(wrapper)) {
+            let taken = self.books.capacity.taken(&pod.metadata.key());
+            let place = taken.and_then(|(node, amounts)| Some((places.get(node)?, amounts)));
+            if let Some((at, amounts)) = place {
+                rooms[*at].without(amounts);
+            }
+        }
+    }
+}
+
+/// What is left of a resource.
+fn room(left: &Left, name: &str) -> i64 {
+    match name {
+        PODS => left.pods,
+        other => amount(&left.amounts, other),
     }
 }
 
@@ -262,37 +318,44 @@ fn amount(amounts: &Amounts, name: &str) -> i64 {
     }
 }
 
-/// Why not everybody finds a place, about the pods in question: those that would not even if they were
-/// alone; else that there is none for all.
-fn explain(
-    question: &Question<'_>,
-    squads: &[Squad],
-    names: &[&str],
-    shortfall: &Shortfall,
-) -> String {
-    for (squad, member) in squads.iter().zip(&question.members) {
-        let nodes = question.rooms.iter().zip(&member.nodes);
-        let rooms: Vec<&Vec<i64>> = nodes.filter(|(_, may)| **may).map(|(room, _)| room).collect();
-        let found = rooms.iter().fold(0_usize, |sum, room| sum.saturating_add(fits(member, room)));
-        if found >= member.count {
-            continue;
-        }
-        let pods = tell(squad);
-        if rooms.is_empty() {
-            return format!("fits in total, but no placement: {pods}, no node that they may be on");
-        }
-        for (at, name) in names.iter().enumerate().filter(|(at, _)| member.needs[*at] > 0) {
-            let largest = rooms.iter().map(|room| room[at]).max().unwrap_or_default().max(0);
-            if largest < member.needs[at] {
-                let largest = spell(name, largest);
-                let what = if *name == "cpu" { String::new() } else { format!(" of {name}") };
-                return format!(
-                    "fits in total, but no placement: {pods}, largest free node has {largest}{what}"
-                );
+/// Why pods do not all find places even if they are alone; nothing if they do.
+fn alone<'n>(
+    squad: &Squad,
+    nodes: impl Iterator<Item = (&'n Arc<Node>, &'n Left)> + Clone,
+    may: impl Fn(&Node) -> bool,
+) -> Option<String> {
+    let mut found = 0_usize;
+    for (node, left) in nodes.clone() {
+        let fits = fits(squad, left);
+        if fits > 0 && may(node) {
+            found = found.saturating_add(fits);
+            if found >= squad.count {
+                return None;
             }
         }
-        return format!("fits in total, but no placement: {pods}, nodes have room for {found}");
     }
+    let pods = tell(squad);
+    let rooms: Vec<&Left> = nodes.filter(|(node, _)| may(node)).map(|(_, left)| left).collect();
+    if rooms.is_empty() {
+        return Some(format!(
+            "fits in total, but no placement: {pods}, no node that they may be on"
+        ));
+    }
+    for name in names([squad].into_iter()) {
+        let largest = rooms.iter().map(|left| room(left, name)).max().unwrap_or_default().max(0);
+        if largest < amount(&squad.requests, name) {
+            let largest = spell(name, largest);
+            let what = if name == "cpu" { String::new() } else { format!(" of {name}") };
+            return Some(format!(
+                "fits in total, but no placement: {pods}, largest free node has {largest}{what}"
+            ));
+        }
+    }
+    Some(format!("fits in total, but no placement: {pods}, nodes have room for {found}"))
+}
+
+/// Why not everybody finds a place, though each kind of pods does if it is alone.
+fn explain(question: &Question<'_>, squads: &[Squad], shortfall: &Shortfall) -> String {
     let claims = question.members.iter().any(|it| it.request.is_some() || !it.shared.is_empty());
     let Shortfall { member, placed } = *shortfall;
     let all: Vec<String> = squads.iter().map(tell).collect();
@@ -330,11 +393,15 @@ fn tell(squad: &Squad) -> String {
     }
 }
 
-/// How many of a member find room in what is left of a node, if they are alone.
-fn fits(member: &Member<'_>, room: &[i64]) -> usize {
-    let wanted = member.needs.iter().zip(room).filter(|(need, _)| **need > 0);
-    let most = wanted.map(|(need, left)| usize::try_from((*left).max(0) / need).unwrap_or(0));
-    most.min().unwrap_or(usize::MAX).min(member.count)
+/// How many of these pods find room in what is left of a node, if they are alone.
+fn fits(squad: &Squad, left: &Left) -> usize {
+    let Amounts { cpu, memory, gpu, others } = &squad.requests;
+    let own = [(1, left.pods), (*cpu, left.amounts.cpu), (*memory, left.amounts.memory)];
+    let rest = others.iter().filter(|(name, _)| *name != PODS);
+    let rest = rest.map(|(name, need)| (*need, amount(&left.amounts, name)));
+    let all = own.into_iter().chain([(*gpu, left.amounts.gpu)]).chain(rest);
+    let most = all.filter(|(need, _)| *need > 0).map(|(need, left)| left.max(0) / need).min();
+    most.and_then(|it| usize::try_from(it).ok()).unwrap_or(usize::MAX).min(squad.count)
 }
 
 #[cfg(test)]

@@ -8,14 +8,13 @@ use gantry_process::tasks::Tasks;
 
 use super::arrive::arrive;
 use super::outcome::Outcome;
-use super::play::play;
-use super::program::{Cost, Program};
-use super::record::{Record, Seen};
+use super::program::Cost;
+use super::record::Record;
 use super::requests::Requests;
+use super::scene::{Scene, lost, see};
 use super::shape::Shape;
-use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, Watch};
-use super::wrapper::{self, APP_WRAPPERS, PLAYED, QUOTAS};
+use super::stage::{Limit, Operator, Stage};
+use super::wrapper::{self, QUOTAS};
 
 /// Who owns what, or who comes first: quota trees with preemption, as Kueue has it, or nothing but the
 /// nodes.
@@ -46,49 +45,21 @@ pub(crate) async fn measure(
         }
         Sharing::Nodes => "",
     };
-    let mut tasks = tasks.child();
-    let wrappers = format!("{APP_WRAPPERS}/appwrappers");
-    let wrappers = Watch::open(&stage.target, &wrappers, clock).await?;
-    let jobs = Watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
-    let mut events = watch::events::<Seen>(wrappers, clock, &mut tasks);
-    let played = play(jobs, &stage.clients[0], clock, &mut tasks);
-
-    let mut operator = stage.operator(&Operator { limit, queue })?;
-    clock.sleep(SETTLE).await;
-    operator.must_run()?;
+    let scene = Scene::open(stage, &Operator { limit, queue }, clock, tasks).await?;
+    let Scene { stage, mut operator, mut events, played, mut tasks } = scene;
     let before = (operator.cost(), Requests::read(&stage.clients[0]).await?);
     arrive(shape, sharing == Sharing::Quota, &stage.clients, clock, &mut tasks);
     let mut record = Record::default();
-    let seen = async {
-        while record.completed < shape.jobs() {
-            let seen = watch::seen(&mut events, clock).await;
-            let (event, now) = seen.with_context(|| progress(&record, shape, &operator))?;
-            record.saw(event, now)?;
-        }
-        anyhow::Ok(())
-    };
+    let all = |record: &Record| record.completed >= shape.jobs();
     tokio::select! {
-        seen = seen => seen?,
+        seen = see(&mut record, &mut events, clock, &operator, all) => {
+            seen.with_context(|| format!("of {} jobs", shape.jobs()))?;
+        }
         lost = lost(&mut tasks) => return Err(lost.context(operator.tail())),
     }
     let (cost, requests) = (operator.cost(), Requests::read(&stage.clients[0]).await?);
     operator.must_run()?;
     Ok(outcome(&record, shape, (before.0, cost), requests.since(&before.1), played.count()))
-}
-
-fn progress(record: &Record, shape: &Shape, operator: &Program) -> String {
-    let Record { queued, passed, completed, .. } = record;
-    let all = shape.jobs();
-    let tail = operator.tail();
-    format!("of {all} jobs, {queued} were queued, {passed} passed and {completed} ended\n{tail}")
-}
-
-/// What ends a measurement before its time; arrivals that are done do not.
-pub(crate) async fn lost(tasks: &mut Tasks) -> anyhow::Error {
-    match tasks.join().await {
-        Err(lost) => lost.into(),
-        Ok(()) => anyhow::anyhow!("nobody watches any more"),
-    }
 }
 
 fn outcome(

@@ -5,20 +5,15 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use gantry_process::clock::{Clock, Moment};
+use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
 use gantry_testkit::http::Request;
-use tokio::sync::mpsc;
 
-use super::gantry::lost;
-use super::play::play;
-use super::program::Program;
-use super::record::{Record, Seen};
+use super::record::Record;
+use super::scene::{Scene, lost, see};
 use super::shape::Class;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::watch::{self, Event, Watch};
-use super::wrapper::{self, APP_WRAPPERS, PLAYED};
+use super::wrapper::{self, APP_WRAPPERS};
 use crate::usage;
 
 /// Passages that are measured at most.
@@ -70,14 +65,9 @@ pub(crate) async fn measure(
         On::Gantry => Stage::embedded(clock).await?,
     };
     stage.define(tasks).await?;
-    let mut tasks = tasks.child();
-    let wrappers = format!("{APP_WRAPPERS}/appwrappers");
-    let wrappers = Watch::open(&stage.target, &wrappers, clock).await?;
-    let jobs = Watch::open(&stage.target, &format!("{PLAYED}/playedjobs"), clock).await?;
-    let mut events = watch::events::<Seen>(wrappers, clock, &mut tasks);
-    play(jobs, &stage.clients[0], clock, &mut tasks);
-    let mut operator = stage.operator(&Operator { limit: Limit(None), queue: "" })?;
-    clock.sleep(SETTLE).await;
+    let settings = Operator { limit: Limit(None), queue: "" };
+    let scene = Scene::open(stage, &settings, clock, tasks).await?;
+    let Scene { stage, mut operator, mut events, mut tasks, .. } = scene;
 
     let start = clock.moment();
     let path = format!("{APP_WRAPPERS}/namespaces/{NAMESPACE}/appwrappers");
@@ -119,28 +109,4 @@ pub(crate) async fn measure(
         memory,
         peak: after.peak,
     })
-}
-
-/// Looks at events until that is so. Returns when each passage was seen.
-async fn see(
-    record: &mut Record,
-    events: &mut mpsc::Receiver<(Event<Seen>, Moment)>,
-    clock: &Clock,
-    operator: &Program,
-    enough: impl Fn(&Record) -> bool,
-) -> anyhow::Result<Vec<Moment>> {
-    let mut passages = Vec::new();
-    while !enough(record) {
-        let seen = watch::seen(events, clock).await;
-        let (event, now) = seen.with_context(|| {
-            let Record { queued, passed, .. } = record;
-            format!("{queued} were queued and {passed} passed\n{}", operator.tail())
-        })?;
-        let before = record.passed;
-        record.saw(event, now)?;
-        if record.passed > before {
-            passages.push(now);
-        }
-    }
-    Ok(passages)
 }

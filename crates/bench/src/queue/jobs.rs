@@ -12,9 +12,9 @@ use gantry_testkit::http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::gantry::lost;
 use super::program::{Cost, Program};
 use super::requests::Requests;
+use super::scene::lost;
 use super::stage::{Limit, Operator, SETTLE, Stage};
 use super::watch::{self, Watch};
 use super::wrapper::APP_WRAPPERS;

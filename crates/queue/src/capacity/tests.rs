@@ -186,6 +186,15 @@ proptest! {
         for (name, node) in &nodes {
             fresh.node(name, node.as_ref());
         }
-        prop_assert_eq!(walked, fresh);
+        prop_assert_eq!(&walked, &fresh);
+        for user in walked.users() {
+            let of = |it: &Key| walked.pods[it].wrapper.as_ref() == Some(user);
+            let own: Vec<Key> = walked.pods.keys().filter(|it| of(it)).cloned().collect();
+            let usage = walked.usage(user).unwrap();
+            prop_assert_eq!(usage.pods, own.len());
+            let (reach, anywhere) = (Reach::default(), BTreeMap::new());
+            let one_by_one = walked.freed_by(own.into_iter(), &reach, &anywhere);
+            prop_assert_eq!(walked.freed(user, &reach), one_by_one);
+        }
     }
 }

@@ -45,12 +45,16 @@ impl<'a> Turn<'a> {
         spared: &Amounts,
         gone: BTreeSet<Key>,
     ) -> Room {
-        if let Some(lacks) = self.lacks(wrapper, class, spared) {
+        let below = self.target(wrapper);
+        self.room_without(class, spared, &Gone { wrappers: gone, below })
+    }
+
+    fn room_without(&mut self, class: &Class, spared: &Amounts, gone: &Gone) -> Room {
+        if let Some(lacks) = self.lacks(class, spared, gone.below) {
             return Room::Lacking(lacks);
         }
         let Some(gang) = &class.gang else { return Room::Enough };
-        let gone = Gone { wrappers: gone, below: self.target(wrapper) };
-        match self.floor().ask(gang, &class.node_labels, &gone) {
+        match self.floor().ask(gang, &class.node_labels, gone) {
             Fit::Yes => Room::Enough,
             Fit::Unknown => Room::InSum,
             Fit::No(why) => Room::Lacking(why),
@@ -76,10 +80,10 @@ impl<'a> Turn<'a> {
         counts.then_some(wrapper.spec.priority)
     }
 
-    /// What is missing to an AppWrapper in sum when so much is spared for it.
-    fn lacks(&self, wrapper: &AppWrapper, class: &Class, spared: &Amounts) -> Option<String> {
+    /// What is missing to an AppWrapper in sum when so much is spared for it, and everything below a
+    /// priority counts as free.
+    fn lacks(&self, class: &Class, spared: &Amounts, target: Option<i32>) -> Option<String> {
         let Books { capacity, holdings, .. } = self.books;
-        let target = self.target(wrapper);
         let free = capacity.free(&class.reach, &class.node_labels);
         let mut against = holdings.against(target, &class.reach, capacity);
         against.reclaimed.add(spared);
@@ -108,6 +112,13 @@ impl<'a> Turn<'a> {
         let shelf = self.world.shelf::<AppWrapper>();
         let mut base: BTreeSet<Key> = reclaimed.iter().map(|it| it.metadata.key()).collect();
         base.extend(self.yielding.iter().cloned());
+        let mut given = Amounts::default();
+        base.iter().for_each(|key| given.add(&self.given(key, class)));
+        // Most do not fit even if nobody less important is there, and that is known without asking who.
+        let alone = Gone { wrappers: base.clone(), below: Some(wrapper.spec.priority) };
+        if let Room::Lacking(_) = self.room_without(class, &given, &alone) {
+            return Verdict::misfit(Pause::Resources, lacks);
+        }
         let lower = self.books.holdings.holders().filter(|key| !base.contains(key));
         let lower = lower.filter(|key| !self.spared.is(key));
         let lower = lower.filter_map(|key| shelf.get(key));
@@ -122,8 +133,6 @@ impl<'a> Turn<'a> {
                     .unwrap_or_else(|| it.first_seen()),
             })
             .collect();
-        let mut given = Amounts::default();
-        base.iter().for_each(|key| given.add(&self.given(key, class)));
         let gives: Vec<Amounts> =
             lower.iter().map(|it| self.given(&it.metadata.key(), class)).collect();
         let chosen = evict::choose(&candidates, |gone| {
@@ -144,10 +153,15 @@ impl<'a> Turn<'a> {
 
     /// What another AppWrapper gives when it goes.
     fn given(&self, key: &Key, class: &Class) -> Amounts {
-        let pods = self.world.shelf::<Pod>().tagged(&pods_of(key));
-        let pods: Vec<Key> = pods.iter().map(|it| it.metadata.key()).collect();
-        let capacity = &self.books.capacity;
-        let mut given = capacity.freed(pods.iter(), &class.reach, &class.node_labels);
+        let Books { capacity, .. } = self.books;
+        let mut given = match class.node_labels.is_empty() {
+            true => capacity.freed(key, &class.reach),
+            false => {
+                let pods = self.world.shelf::<Pod>().tagged(&pods_of(key));
+                let pods = pods.iter().map(|it| it.metadata.key());
+                capacity.freed_by(pods, &class.reach, &class.node_labels)
+            }
+        };
         if let Some(reserved) = self.books.holdings.reserved(key) {
             given.add(reserved);
         }

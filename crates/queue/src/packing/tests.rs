@@ -210,4 +210,48 @@ proptest! {
         prop_assert_eq!(found == Fit::Yes, exists(&mut rooms, &all), "{:?}", found);
         prop_assert_ne!(found, Fit::Unknown, "so small a world");
     }
+
+    /// What is left without some is what would be left if they had never been there, whoever asked before.
+    #[test]
+    fn who_is_gone_leaves_what_it_took(
+        pods in prop::collection::vec((0..4_usize, 0..4_usize, 1..4_i64), 0..12),
+        priorities in prop::collection::vec(0..3_i64, 3),
+        asked in prop::collection::vec((prop::option::of(0..4_i32), 0..8_u8), 1..4),
+    ) {
+        let name = |at: usize| format!("w{at}");
+        // The last of them is not there any more, and has pods.
+        let fill = |keeps: &dyn Fn(usize) -> bool| {
+            let world = world();
+            for at in 0..3 {
+                let room = json!({"cpu": 9, "pods": 9});
+                show(&world, &Node::RESOURCE, &node(&format!("n{at}"), &room, &json!({})));
+            }
+            for (at, priority) in priorities.iter().enumerate() {
+                let mut it = wrapper(&name(at), &[], &json!({"state": "Running", "canrun": true}));
+                it["spec"]["priority"] = json!(priority);
+                show(&world, &AppWrapper::RESOURCE, &it);
+            }
+            for (at, (of, on, cpu)) in pods.iter().enumerate().filter(|(_, it)| keeps(it.0)) {
+                let it = pod(&format!("p{at}"), &format!("n{on}"), &cpu.to_string(), &name(*of));
+                show(&world, &Pod::RESOURCE, &it);
+            }
+            world
+        };
+        let world = fill(&|_| true);
+        let books = Books::of(&world, &settings());
+        let mut floor = Floor::new(&world, &books, None);
+        for (below, gone) in asked {
+            let is_named = |at: usize| gone & (1 << at) != 0;
+            let wrappers = (0..4).filter(|at| is_named(*at)).map(|at| Key::new("n", &name(at)));
+            let gone = Gone { wrappers: wrappers.collect(), below };
+            floor.ask(&Gang::default(), &BTreeMap::new(), &gone);
+            let others = fill(&|at| {
+                let priority = priorities.get(at).copied().unwrap_or_default();
+                !is_named(at) && below.is_none_or(|below| priority >= i64::from(below))
+            });
+            let others_books = Books::of(&others, &settings());
+            let expected = Floor::new(&others, &others_books, None);
+            prop_assert_eq!(floor.without(&gone), expected.rooms);
+        }
+    }
 }
