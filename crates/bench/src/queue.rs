@@ -4,6 +4,7 @@ pub(crate) mod arrive;
 pub(crate) mod burst;
 pub(crate) mod evaluate;
 pub(crate) mod gantry;
+pub(crate) mod gate;
 pub(crate) mod growth;
 pub(crate) mod jobs;
 pub(crate) mod kueue;

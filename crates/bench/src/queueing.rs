@@ -30,7 +30,7 @@ use crate::queue::growth::{Growth, On};
 use crate::queue::jobs::{Done, Mcad};
 use crate::queue::shape::Shape;
 use crate::queue::stage::Limit;
-use crate::queue::{burst, evaluate, gantry, growth, jobs, kueue};
+use crate::queue::{burst, evaluate, gantry, gate, growth, jobs, kueue};
 use crate::report::{Better, Figure};
 use crate::sample::Samples;
 
@@ -51,6 +51,7 @@ use crate::sample::Samples;
 Examples:
   make bench-queue
   make bench-queue ARGS='--scale 0.1 --limit none baseline'
+  make bench-queue ARGS='--scale 0.1 --before yesterday.json nodes'
   make bench-queue ARGS='--side gantry growth/1000 growth/10000 growth/50000 embedded/100000'"
 )]
 struct Arguments {
@@ -85,6 +86,11 @@ struct Arguments {
     /// Also write all figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+
+    /// Figures of an earlier run, as --json wrote them; may be repeated, and their mean counts. The program
+    /// ends with code 1 if anything is a fifth worse.
+    #[arg(long)]
+    before: Vec<PathBuf>,
 
     /// The runs.
     #[arg(default_values = ["baseline", "nodes", "jobs/50", "jobs/150", "jobs/300",
@@ -144,6 +150,7 @@ impl FromStr for Run {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     ensure!(arguments.scale > 0.0 && arguments.scale <= 10.0, "--scale is more than 0, at most 10");
+    let before = gate::read(&arguments.before)?;
     let clock = Clock::system();
     let metrics = Metrics::new(&Build { version: env!("CARGO_PKG_VERSION"), revision: "bench" });
     let counters = Counters::register(&metrics)?;
@@ -159,6 +166,8 @@ async fn main() -> anyhow::Result<()> {
         fs::write(path, serde_json::to_string_pretty(&figures)? + "\n")
             .with_context(|| format!("could not write {}", path.display()))?;
     }
+    let worse = gate::worse(&before, &figures);
+    ensure!(worse.is_empty(), "worse than before:\n{}", worse.join("\n"));
     Ok(())
 }
 
