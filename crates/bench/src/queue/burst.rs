@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
-use gantry_testkit::http::Request;
 
 use super::record::Record;
 use super::requests::Requests;
-use super::scene::{Scene, lost, see};
+use super::scene::{NAMESPACE, Scene};
 use super::shape::Class;
 use super::stage::{Limit, Operator, Stage};
-use super::wrapper::{self, APP_WRAPPERS};
+use super::wrapper;
 
-const NAMESPACE: &str = "default";
 /// One of many that all fit. None ends before all are there.
 const CLASS: Class = Class {
     name: "small",
@@ -46,27 +44,17 @@ pub(crate) async fn measure(
     let stage = Stage::real(clock).await?;
     stage.define(tasks).await?;
     stage.nodes(count as u64 * u64::from(CLASS.cpu), tasks).await?;
-    let scene = Scene::open(stage, &Operator { limit, queue: "" }, clock, tasks).await?;
-    let Scene { stage, mut operator, mut events, mut tasks, .. } = scene;
-    let before = (operator.cost(), Requests::read(&stage.clients[0]).await?);
+    let mut scene = Scene::open(stage, &Operator { limit, queue: "" }, clock, tasks).await?;
+    let before = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
 
     let start = clock.moment();
-    let path = format!("{APP_WRAPPERS}/namespaces/{NAMESPACE}/appwrappers");
-    let wrapped = (0..count).map(|nth| {
-        Request::post(&path, &wrapper::app_wrapper(NAMESPACE, &format!("job-{nth}"), &CLASS, false))
-    });
+    let wrapped =
+        (0..count).map(|nth| wrapper::app_wrapper(NAMESPACE, &format!("job-{nth}"), &CLASS, false));
     let mut record = Record::default();
-    let all = |record: &Record| record.made >= count;
-    let mut sending = tasks.child();
-    let come = stage.send_all(wrapped, &mut sending);
-    let seen = see(&mut record, &mut events, clock, &operator, all);
-    let ((), passages) = tokio::select! {
-        both = async { tokio::try_join!(come, seen) } => both?,
-        lost = lost(&mut tasks) => return Err(lost.context(operator.tail())),
-    };
+    let passages = scene.bring(wrapped, &mut record, |record| record.made >= count).await?;
     let made = clock.moment() - start;
-    let (cost, requests) = (operator.cost(), Requests::read(&stage.clients[0]).await?);
-    operator.must_run()?;
+    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
+    scene.operator.must_run()?;
     Ok(Burst {
         passed: passages.last().map_or(Duration::ZERO, |last| *last - start),
         made,

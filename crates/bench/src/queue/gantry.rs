@@ -11,7 +11,7 @@ use super::outcome::Outcome;
 use super::program::Cost;
 use super::record::Record;
 use super::requests::Requests;
-use super::scene::{Scene, lost, see};
+use super::scene::Scene;
 use super::shape::Shape;
 use super::stage::{Limit, Operator, Stage};
 use super::wrapper::{self, QUOTAS};
@@ -45,21 +45,17 @@ pub(crate) async fn measure(
         }
         Sharing::Nodes => "",
     };
-    let scene = Scene::open(stage, &Operator { limit, queue }, clock, tasks).await?;
-    let Scene { stage, mut operator, mut events, played, mut tasks } = scene;
-    let before = (operator.cost(), Requests::read(&stage.clients[0]).await?);
-    arrive(shape, sharing == Sharing::Quota, &stage.clients, clock, &mut tasks);
+    let mut scene = Scene::open(stage, &Operator { limit, queue }, clock, tasks).await?;
+    let before = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
+    let Scene { stage, tasks, .. } = &mut scene;
+    arrive(shape, sharing == Sharing::Quota, &stage.clients, clock, tasks);
     let mut record = Record::default();
-    let all = |record: &Record| record.completed >= shape.jobs();
-    tokio::select! {
-        seen = see(&mut record, &mut events, clock, &operator, all) => {
-            seen.with_context(|| format!("of {} jobs", shape.jobs()))?;
-        }
-        lost = lost(&mut tasks) => return Err(lost.context(operator.tail())),
-    }
-    let (cost, requests) = (operator.cost(), Requests::read(&stage.clients[0]).await?);
-    operator.must_run()?;
-    Ok(outcome(&record, shape, (before.0, cost), requests.since(&before.1), played.count()))
+    let seen = scene.look(&mut record, |record| record.completed >= shape.jobs()).await;
+    seen.with_context(|| format!("of {} jobs", shape.jobs()))?;
+    let (cost, requests) = (scene.operator.cost(), Requests::read(&scene.stage.clients[0]).await?);
+    scene.operator.must_run()?;
+    let (requests, played) = (requests.since(&before.1), scene.played.count());
+    Ok(outcome(&record, shape, (before.0, cost), requests, played))
 }
 
 fn outcome(

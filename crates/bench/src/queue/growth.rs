@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::Tasks;
-use gantry_testkit::http::Request;
 
 use super::record::Record;
-use super::scene::{Scene, lost, see};
+use super::scene::{NAMESPACE, Scene};
 use super::shape::Class;
 use super::stage::{Limit, Operator, SETTLE, Stage};
-use super::wrapper::{self, APP_WRAPPERS};
+use super::wrapper;
 use crate::usage;
 
 /// Passages that are measured at most.
 const MOST: usize = 1_000;
 /// Cpus that appear when all wait.
 const CPUS: u64 = 600;
-const NAMESPACE: &str = "default";
 
 const fn class(name: &'static str, priority: i32, cpu: u32) -> Class {
     let (every, runs) = (Duration::ZERO, Duration::from_millis(200));
@@ -66,39 +64,27 @@ pub(crate) async fn measure(
     };
     stage.define(tasks).await?;
     let settings = Operator { limit: Limit(None), queue: "" };
-    let scene = Scene::open(stage, &settings, clock, tasks).await?;
-    let Scene { stage, mut operator, mut events, mut tasks, .. } = scene;
+    let mut scene = Scene::open(stage, &settings, clock, tasks).await?;
 
     let start = clock.moment();
-    let path = format!("{APP_WRAPPERS}/namespaces/{NAMESPACE}/appwrappers");
     let wrapped = (0..waiting).map(|nth| {
         let class = &CLASSES[nth % CLASSES.len()];
-        Request::post(&path, &wrapper::app_wrapper(NAMESPACE, &format!("job-{nth}"), class, false))
+        wrapper::app_wrapper(NAMESPACE, &format!("job-{nth}"), class, false)
     });
     let mut record = Record::default();
-    let all = |record: &Record| record.queued >= waiting;
-    let mut sending = tasks.child();
-    let come = stage.send_all(wrapped, &mut sending);
-    let seen = see(&mut record, &mut events, clock, &operator, all);
-    tokio::select! {
-        both = async { tokio::try_join!(come, seen) } => both?,
-        lost = lost(&mut tasks) => return Err(lost),
-    };
+    scene.bring(wrapped, &mut record, |record| record.queued >= waiting).await?;
     let queued = clock.moment() - start;
     // Whatever was begun for those that came last ends.
     clock.sleep(SETTLE).await;
-    let (before, memory) = (operator.cost(), usage::resident_megabytes(&[operator.pid()]));
+    let before = scene.operator.cost();
+    let memory = usage::resident_megabytes(&[scene.operator.pid()]);
 
     let passages = waiting.div_ceil(CLASSES.len()).min(MOST);
     let room = clock.moment();
-    stage.nodes(CPUS, &mut tasks).await?;
-    let enough = |record: &Record| record.passed >= passages;
-    let seen = tokio::select! {
-        seen = see(&mut record, &mut events, clock, &operator, enough) => seen?,
-        lost = lost(&mut tasks) => return Err(lost),
-    };
-    let after = operator.cost();
-    operator.must_run()?;
+    scene.stage.nodes(CPUS, &mut scene.tasks).await?;
+    let seen = scene.look(&mut record, |record| record.passed >= passages).await?;
+    let after = scene.operator.cost();
+    scene.operator.must_run()?;
     let each: Vec<Duration> = seen.iter().map(|moment| *moment - room).collect();
     Ok(Growth {
         queued,

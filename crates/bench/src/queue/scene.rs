@@ -3,6 +3,8 @@
 use anyhow::Context as _;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::tasks::Tasks;
+use gantry_testkit::http::Request;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::play::{Writes, play};
@@ -12,12 +14,15 @@ use super::stage::{Operator, SETTLE, Stage};
 use super::watch::{self, Event, Watch};
 use super::wrapper::{APP_WRAPPERS, PLAYED};
 
+/// Where those are that come at once.
+pub(crate) const NAMESPACE: &str = "default";
+
 /// Everybody who takes part.
 pub(crate) struct Scene {
     pub(crate) stage: Stage,
     pub(crate) operator: Program,
     /// What becomes of AppWrappers.
-    pub(crate) events: mpsc::Receiver<(Event<Seen>, Moment)>,
+    events: mpsc::Receiver<(Event<Seen>, Moment)>,
     /// How often jobs were written to.
     pub(crate) played: Writes,
     pub(crate) tasks: Tasks,
@@ -42,10 +47,41 @@ impl Scene {
         operator.must_run()?;
         Ok(Self { stage, operator, events, played, tasks })
     }
+
+    /// Looks at what becomes of AppWrappers until that is so. Returns when each passage was seen.
+    pub(crate) async fn look(
+        &mut self,
+        record: &mut Record,
+        enough: impl Fn(&Record) -> bool,
+    ) -> anyhow::Result<Vec<Moment>> {
+        let Self { stage, operator, events, tasks, .. } = self;
+        tokio::select! {
+            seen = see(record, events, &stage.clock, operator, enough) => seen,
+            lost = lost(tasks) => Err(lost.context(operator.tail())),
+        }
+    }
+
+    /// Lets these come at once, and looks until that is so.
+    pub(crate) async fn bring(
+        &mut self,
+        wrapped: impl Iterator<Item = Value>,
+        record: &mut Record,
+        enough: impl Fn(&Record) -> bool,
+    ) -> anyhow::Result<Vec<Moment>> {
+        let Self { stage, operator, events, tasks, .. } = self;
+        let path = format!("{APP_WRAPPERS}/namespaces/{NAMESPACE}/appwrappers");
+        let mut sending = tasks.child();
+        let come = stage.send_all(wrapped.map(|it| Request::post(&path, &it)), &mut sending);
+        let seen = see(record, events, &stage.clock, operator, enough);
+        let ((), seen) = tokio::select! {
+            both = async { tokio::try_join!(come, seen) } => both?,
+            lost = lost(tasks) => return Err(lost.context(operator.tail())),
+        };
+        Ok(seen)
+    }
 }
 
-/// Looks at events until that is so. Returns when each passage was seen.
-pub(crate) async fn see(
+async fn see(
     record: &mut Record,
     events: &mut mpsc::Receiver<(Event<Seen>, Moment)>,
     clock: &Clock,
