@@ -7,9 +7,9 @@
 //! that is asked. Taints, node selectors, required node affinity, every resource and the number of pods
 //! count; ports, spreading and wishes about other pods do not.
 
-use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use gantry_api::devices::DevicePool;
@@ -39,9 +39,9 @@ pub(crate) struct Floor<'a> {
     books: &'a Books,
     nodes: Vec<Arc<Node>>,
     /// What is left of each of them.
-    rooms: Vec<Left>,
+    rooms: Rc<[Left]>,
     /// The same when nobody is there below this priority, for whoever asked last.
-    above: Option<(i32, Vec<Left>)>,
+    above: RefCell<Option<(i32, Rc<[Left]>)>>,
     /// Where each node is among them.
     places: OnceCell<HashMap<String, usize>>,
     equipment: Option<Equipment>,
@@ -106,7 +106,7 @@ impl<'a> Floor<'a> {
         let (rooms, nodes): (Vec<Left>, Vec<Arc<Node>>) = usable.unzip();
         let equipment =
             constraints.map(|it| Equipment::new(world, &nodes, &added.pools, Arc::clone(it)));
-        let (above, places) = (None, OnceCell::new());
+        let (rooms, above, places) = (Rc::from(rooms), RefCell::default(), OnceCell::new());
         let promised = Vec::new();
         let mut floor = Self { world, books, nodes, rooms, above, places, equipment, promised };
         let there = |key: &Key| books.capacity.usage(key).map_or(0, |it| it.pods);
@@ -168,13 +168,8 @@ impl<'a> Floor<'a> {
             Ok(asked) => asked,
             Err(why) => return Fit::No(why),
         };
-        if let Some(below) = gone.below {
-            self.look_above(below);
-        }
         let rooms = self.without(gone);
-        let own = |node: &Node| {
-            labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
-        };
+        let own = |node: &Node| has(node, labels);
         // Who would find no place even if it were alone need not be asked about together with others.
         for (squad, asked) in gang.squads.iter().zip(&asked) {
             let may = |node: &Node| own(node) && squad.wishes.allow(node) && asked.allows(node);
@@ -219,6 +214,16 @@ impl<'a> Floor<'a> {
         }
     }
 
+    /// Whether pods of an AppWrapper find no places on nodes with these labels even if nobody but those on them
+    /// is there, whatever they claim.
+    pub(crate) fn bars(&self, gang: &Gang, labels: &BTreeMap<String, String>, gone: &Gone) -> bool {
+        let rooms = self.without(gone);
+        gang.squads.iter().any(|squad| {
+            let may = |node: &Node| has(node, labels) && squad.wishes.allow(node);
+            places(squad, self.nodes.iter().zip(rooms.iter()), may) < squad.count
+        })
+    }
+
     /// What all these pods claim; nothing where nobody looks at that.
     fn read(&mut self, gang: &Gang, others: &[Squad], gone: &Gone) -> Result<Vec<Asked>, String> {
         let mut asked = Vec::new();
@@ -245,27 +250,27 @@ impl<'a> Floor<'a> {
         Ok(asked)
     }
 
-    /// Finds out what is left of each node when nobody is there below this priority.
-    fn look_above(&mut self, below: i32) {
-        if self.above.as_ref().is_some_and(|(known, _)| *known == below) {
-            return;
+    /// What is left of each node when nobody is there below this priority.
+    fn above(&self, below: i32) -> Rc<[Left]> {
+        let mut last = self.above.borrow_mut();
+        if let Some((_, rooms)) = last.as_ref().filter(|(known, _)| *known == below) {
+            return Rc::clone(rooms);
         }
-        let mut rooms = self.rooms.clone();
+        let mut rooms = self.rooms.to_vec();
         let users = self.books.capacity.users();
         users.filter(|key| self.priority(key) < below).for_each(|key| self.lift(key, &mut rooms));
-        self.above = Some((below, rooms));
+        let rooms = Rc::from(rooms);
+        *last = Some((below, Rc::clone(&rooms)));
+        rooms
     }
 
     /// What is left of each node without those that are gone.
-    fn without(&self, gone: &Gone) -> Cow<'_, [Left]> {
-        let rooms = match (gone.below, &self.above) {
-            (Some(_), Some((_, rooms))) => rooms,
-            _ => &self.rooms,
-        };
-        let mut rooms = Cow::Borrowed(rooms.as_slice());
+    fn without(&self, gone: &Gone) -> Rc<[Left]> {
+        let mut rooms =
+            gone.below.map_or_else(|| Rc::clone(&self.rooms), |below| self.above(below));
         let is_below = |key: &Key| gone.below.is_some_and(|below| self.priority(key) < below);
         for key in gone.wrappers.iter().filter(|key| !is_below(key)) {
-            self.lift(key, rooms.to_mut());
+            self.lift(key, Rc::make_mut(&mut rooms));
         }
         rooms
     }
@@ -318,21 +323,39 @@ fn amount(amounts: &Amounts, name: &str) -> i64 {
     }
 }
 
+/// Whether a node has all of these labels.
+fn has(node: &Node, labels: &BTreeMap<String, String>) -> bool {
+    labels.iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
+}
+
+/// For how many of these pods there are places if they are alone.
+fn places<'n>(
+    squad: &Squad,
+    nodes: impl Iterator<Item = (&'n Arc<Node>, &'n Left)>,
+    may: impl Fn(&Node) -> bool,
+) -> usize {
+    let mut found = 0_usize;
+    for (node, left) in nodes {
+        let fits = fits(squad, left);
+        if fits > 0 && may(node) {
+            found = found.saturating_add(fits);
+            if found >= squad.count {
+                break;
+            }
+        }
+    }
+    found
+}
+
 /// Why pods do not all find places even if they are alone; nothing if they do.
 fn alone<'n>(
     squad: &Squad,
     nodes: impl Iterator<Item = (&'n Arc<Node>, &'n Left)> + Clone,
     may: impl Fn(&Node) -> bool,
 ) -> Option<String> {
-    let mut found = 0_usize;
-    for (node, left) in nodes.clone() {
-        let fits = fits(squad, left);
-        if fits > 0 && may(node) {
-            found = found.saturating_add(fits);
-            if found >= squad.count {
-                return None;
-            }
-        }
+    let found = places(squad, nodes.clone(), &may);
+    if found >= squad.count {
+        return None;
     }
     let pods = tell(squad);
     let rooms: Vec<&Left> = nodes.filter(|(node, _)| may(node)).map(|(_, left)| left).collect();

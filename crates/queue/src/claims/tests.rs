@@ -1,11 +1,12 @@
 use gantry_pods::gang::Gang;
-use gantry_reconcile::Resource;
+use gantry_reconcile::{Controller as _, Resource, Write};
 
 use super::*;
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
+use crate::decide::Dispatch;
 use crate::packing::{Fit, Floor, Gone};
-use crate::settings::Settings;
+use crate::settings::{Live, Settings};
 
 const API: &str = "devmgmtproto.k8s.io/v1alpha1";
 const CLAIMS: &str = "devmgmtproto.k8s.io/device-claims";
@@ -40,17 +41,20 @@ fn world() -> World {
 
 /// An AppWrapper whose job has so many pods that claim this, with what else it brings along.
 fn wrapper(pods: i64, cpu: i64, claims: &Value, more: &[Value]) -> AppWrapper {
+    serde_json::from_value(wrapped(pods, cpu, claims, more)).unwrap()
+}
+
+fn wrapped(pods: i64, cpu: i64, claims: &Value, more: &[Value]) -> Value {
     let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {
         "parallelism": pods, "completions": pods, "template": {
             "metadata": {"annotations": {CLAIMS: claims.to_string()}},
             "spec": {"containers": [container]}}}});
     let items = more.iter().chain([&job]).map(|it| json!({"generictemplate": it}));
-    let object = json!({
+    json!({
         "metadata": {"name": "w", "namespace": "n"},
         "spec": {"resources": {"GenericItems": items.collect::<Vec<_>>()}},
-    });
-    serde_json::from_value(object).unwrap()
+    })
 }
 
 fn ask(world: &World, wrapper: &AppWrapper) -> Fit {
@@ -142,10 +146,8 @@ fn a_claim_that_is_there_is_shared_and_pins() {
     );
 }
 
-#[test]
-fn what_is_held_is_free_when_its_holder_is_gone() {
-    let world = world();
-    let three = wrapper(3, 1, &json!([{"name": "gpu", "template": spec(1)}]), &[]);
+/// The device of node `b` is held by a pod of the AppWrapper `other`.
+fn hold(world: &World) {
     let since = "2026-01-01T00:00:00Z";
     let meta = json!({"name": "pool-b", "uid": "b", "resourceVersion": "2"});
     let ledger = json!([{"claimRef": {"namespace": "n", "name": "c", "uid": "c"}, "term": "t",
@@ -153,15 +155,54 @@ fn what_is_held_is_free_when_its_holder_is_gone() {
     let spec = json!({"driver": "gpu.example.com", "deviceType": "gpu", "nodeName": "b",
         "devices": [{"name": "gpu0"}]});
     let pool = json!({"metadata": meta, "spec": spec, "status": {"allocations": ledger}});
-    show(&world, &Seen::<DevicePool>::RESOURCE, &pool);
+    show(world, &Seen::<DevicePool>::RESOURCE, &pool);
     let has = json!({"nodeName": "b", "reservedFor": [{"name": "p", "uid": "p"}], "allocations": [
         {"claimName": "t", "devicePoolName": "pool-b", "deviceName": "gpu0",
          "accessMode": "ReadWriteExclusive"}]});
-    show(&world, &Seen::<DeviceClaim>::RESOURCE, &claim("c", 1, &has));
+    show(world, &Seen::<DeviceClaim>::RESOURCE, &claim("c", 1, &has));
     let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "resourceVersion": "1",
         "labels": {crate::dispatch::LABEL: "other"}}, "spec": {"nodeName": "b"},
         "status": {"phase": "Running"}});
-    show(&world, &Pod::RESOURCE, &pod);
+    show(world, &Pod::RESOURCE, &pod);
+}
+
+#[test]
+fn what_is_held_is_free_when_its_holder_is_gone() {
+    let world = world();
+    let three = wrapper(3, 1, &json!([{"name": "gpu", "template": spec(1)}]), &[]);
+    hold(&world);
     assert_ne!(ask(&world, &three), Fit::Yes, "one of three is held");
     assert_eq!(ask_without(&world, &three, &["other"]), Fit::Yes);
+}
+
+#[test]
+fn who_is_less_important_makes_room_for_devices() {
+    let world = world();
+    hold(&world);
+    let claims = json!([{"name": "gpu", "template": spec(1)}]);
+    let comes = |name: &str, priority: i32, pods: i64, status: Value| {
+        let mut object = wrapped(pods, 1, &claims, &[]);
+        object["metadata"] = json!({"name": name, "namespace": "n", "uid": name, "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z"});
+        object["spec"]["priority"] = json!(priority);
+        object["status"] = status;
+        show(&world, &AppWrapper::RESOURCE, &object);
+    };
+    comes("other", 0, 1, json!({"state": "Running", "canrun": true}));
+    comes("high", 5, 3, json!({"state": "Pending"}));
+    comes("too-large", 5, 4, json!({"state": "Pending"}));
+    let settings =
+        Settings { devices: true, preemption: true, active_eviction: true, ..Settings::default() };
+    let dispatch = Dispatch::new(Live::new(settings));
+    let now = "2026-01-01T00:01:00Z".parse().unwrap();
+    let plan = dispatch.plan(&world, &Dispatch::queue(), now);
+    let written: Vec<(&str, &Value)> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match &step.write {
+            Write::Merge { key, body, .. } => Some((key.name(), &body["status"]["queuejobstate"])),
+            _ => None,
+        })
+        .collect();
+    assert!(written.contains(&("other", &json!("Preempted"))), "{written:?}");
 }

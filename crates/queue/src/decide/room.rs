@@ -46,15 +46,12 @@ impl<'a> Turn<'a> {
         gone: BTreeSet<Key>,
     ) -> Room {
         let below = self.target(wrapper);
-        self.room_without(class, spared, &Gone { wrappers: gone, below })
-    }
-
-    fn room_without(&mut self, class: &Class, spared: &Amounts, gone: &Gone) -> Room {
-        if let Some(lacks) = self.lacks(class, spared, gone.below) {
+        if let Some(lacks) = self.lacks(class, spared, below) {
             return Room::Lacking(lacks);
         }
         let Some(gang) = &class.gang else { return Room::Enough };
-        match self.floor().ask(gang, &class.node_labels, gone) {
+        let gone = Gone { wrappers: gone, below };
+        match self.floor().ask(gang, &class.node_labels, &gone) {
             Fit::Yes => Room::Enough,
             Fit::Unknown => Room::InSum,
             Fit::No(why) => Room::Lacking(why),
@@ -115,8 +112,12 @@ impl<'a> Turn<'a> {
         let mut given = Amounts::default();
         base.iter().for_each(|key| given.add(&self.given(key, class)));
         // Most do not fit even if nobody less important is there, and that is known without asking who.
-        let alone = Gone { wrappers: base.clone(), below: Some(wrapper.spec.priority) };
-        if let Room::Lacking(_) = self.room_without(class, &given, &alone) {
+        let below = Some(wrapper.spec.priority);
+        let alone = Gone { wrappers: base.clone(), below };
+        let gang = class.gang.as_deref();
+        if self.lacks(class, &given, below).is_some()
+            || gang.is_some_and(|it| self.floor().bars(it, &class.node_labels, &alone))
+        {
             return Verdict::misfit(Pause::Resources, lacks);
         }
         let lower = self.books.holdings.holders().filter(|key| !base.contains(key));

@@ -217,6 +217,7 @@ proptest! {
         pods in prop::collection::vec((0..4_usize, 0..4_usize, 1..4_i64), 0..12),
         priorities in prop::collection::vec(0..3_i64, 3),
         asked in prop::collection::vec((prop::option::of(0..4_i32), 0..8_u8), 1..4),
+        (count, cpu) in (1..4_i64, 1..10_i64),
     ) {
         let name = |at: usize| format!("w{at}");
         // The last of them is not there any more, and has pods.
@@ -244,7 +245,11 @@ proptest! {
             let is_named = |at: usize| gone & (1 << at) != 0;
             let wrappers = (0..4).filter(|at| is_named(*at)).map(|at| Key::new("n", &name(at)));
             let gone = Gone { wrappers: wrappers.collect(), below };
-            floor.ask(&Gang::default(), &BTreeMap::new(), &gone);
+            let comes = wrapper("comes", &[(count, json!({"cpu": cpu}))], &json!({}));
+            let gang = Gang::of(&serde_json::from_value(comes).unwrap());
+            let found = floor.ask(&gang, &BTreeMap::new(), &gone);
+            // Nobody is to come, so who is alone is all there is to ask about.
+            prop_assert_eq!(floor.bars(&gang, &BTreeMap::new(), &gone), found != Fit::Yes);
             let others = fill(&|at| {
                 let priority = priorities.get(at).copied().unwrap_or_default();
                 !is_named(at) && below.is_none_or(|below| priority >= i64::from(below))
