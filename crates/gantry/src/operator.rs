@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod definitions;
 pub mod reload;
 pub mod scaling;
+pub(crate) mod stock;
 pub mod webhook;
 
 use std::time::Duration;

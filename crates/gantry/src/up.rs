@@ -299,7 +299,8 @@ pub fn start(
     };
     let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
     let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
-    let (groups, filter) = node_groups::seats(&Door::of_server(api), chooses.map(jobs::Part::live));
+    let live = chooses.map(jobs::Part::live);
+    let (groups, filter) = node_groups::seats(&Door::of_server(api), live, metrics)?;
     seats.extend(groups);
     seats.extend(queue.iter().flat_map(|part| part.seats(&server.client, |_| true)));
     let options = Options {

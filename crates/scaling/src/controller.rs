@@ -17,7 +17,8 @@ use crate::marks::{self, GAVE_UP, MESSAGE, OWNER};
 use crate::pool::{Polled, Pool};
 use crate::reason::Reason;
 use crate::settings::{Backend, Limits, Settings};
-use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, is_ready};
+use crate::stock;
+use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node};
 
 mod backend;
 mod edit;
@@ -73,11 +74,7 @@ impl Controller for Scaling {
         if change.is::<AppWrapper>() {
             return self.of_job(world, change);
         }
-        if let (Some(before), Some(after)) = (change.before::<Node>(), change.after::<Node>())
-            && before.metadata.labels == after.metadata.labels
-            && is_ready(before) == is_ready(after)
-        {
-            // Nodes say every few seconds that they live.
+        if stock::only_lives(change) {
             return Vec::new();
         }
         let Ok(ledger) = Ledger::read(world, &self.ledger) else { return Vec::new() };

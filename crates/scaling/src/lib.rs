@@ -33,6 +33,7 @@ pub mod pool;
 
 pub mod controller;
 pub mod shapes;
+pub mod stock;
 
 pub mod effects;
 
@@ -42,3 +43,4 @@ mod tests;
 pub use controller::Scaling;
 pub use settings::{Backend, Limits, PoolKind, Settings};
 pub use shapes::Shapes;
+pub use stock::Stock;

@@ -203,7 +203,9 @@ pub(super) fn start(
         || Live::new(jobs::settings(&settings.mcad, &settings.devices)),
         jobs::Part::live,
     );
-    seats.extend(scaling.iter().flat_map(|part| part.seats(&client, live.clone())));
+    if let Some(part) = &scaling {
+        seats.extend(part.seats(&client, live, &shell.metrics)?);
+    }
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
     let mut options = options(start, &mut jitter)?;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use gantry_controller::transport::in_process;
 use gantry_controller::{Actor, Filter, Handle, Options, Seat};
 use gantry_process::clock::Clock;
+use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::OnLoss;
 use gantry_queue::Live;
 use gantry_reconcile::{Key, Place, Resource, View as _};
@@ -23,6 +24,7 @@ use kube::client::Body;
 
 use super::cluster::{Asked, call};
 use super::controllers::SCALING;
+use super::stock::Counts;
 use super::{Shell, Start};
 use crate::config::operator::{self, MachineSets, SecretReference};
 
@@ -124,7 +126,15 @@ async fn find_pools(
 impl Part {
     /// The controllers and in whose name they act. What is about pools goes to the service that has them.
     /// Nodes are chosen by what the queue would say.
-    pub(super) fn seats(&self, client: &kube::Client, queue: Live) -> Vec<Seat> {
+    ///
+    /// # Errors
+    /// Scaling is counted already.
+    pub(super) fn seats(
+        &self,
+        client: &kube::Client,
+        queue: Live,
+        metrics: &Metrics,
+    ) -> Result<Vec<Seat>, RegisterError> {
         let client = match &self.pools {
             None => client.clone(),
             Some(pools) => {
@@ -138,13 +148,17 @@ impl Part {
             component: "gantry-scaling".to_owned(),
             host: String::new(),
         });
-        let mut seats = vec![Seat::new(self.controller.clone(), Arc::clone(&actor))];
+        let counts = Counts::register(metrics, self.ledger.clone())?;
+        let mut seats = vec![
+            Seat::new(self.controller.clone(), Arc::clone(&actor)),
+            Seat::new(Arc::new(counts), Arc::clone(&actor)).alone(),
+        ];
         if self.infers_shapes {
             let shapes = Shapes::new(Arc::clone(&self.controller), queue);
             // Jobs compete: there is one decision about all of them.
             seats.push(Seat::new(Arc::new(shapes), actor).alone());
         }
-        seats
+        Ok(seats)
     }
 
     /// Caches the ledger and no other ConfigMap, and says which kinds no server has.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_controller::{Actor, Filter, Seat};
+use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_queue::Live;
 use gantry_reconcile::{Key, Place};
 use gantry_scaling::group::GROUP;
@@ -13,6 +14,7 @@ use gantry_sim::shape::Shape;
 use serde_json::{Value, json};
 
 use super::Door;
+use crate::operator::stock::Counts;
 
 /// Where groups are, and the ledger.
 const NAMESPACE: &str = "kube-system";
@@ -39,9 +41,14 @@ pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
 
 /// What adds nodes to groups, and which ConfigMaps it looks at. With settings of the queue, nodes are
 /// chosen for jobs that name none.
-pub(super) fn seats(door: &Door, queue: Option<Live>) -> (Vec<Seat>, (Place, Filter)) {
+pub(super) fn seats(
+    door: &Door,
+    queue: Option<Live>,
+    metrics: &Metrics,
+) -> Result<(Vec<Seat>, (Place, Filter)), RegisterError> {
     let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
     let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
+    let counts = Counts::register(metrics, ledger.clone())?;
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
     let scaling = Arc::new(scaling);
     let actor = Arc::new(Actor {
@@ -51,11 +58,14 @@ pub(super) fn seats(door: &Door, queue: Option<Live>) -> (Vec<Seat>, (Place, Fil
         host: String::new(),
     });
     let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
-    let mut seats = vec![Seat::new(scaling.clone(), Arc::clone(&actor))];
+    let mut seats = vec![
+        Seat::new(scaling.clone(), Arc::clone(&actor)),
+        Seat::new(Arc::new(counts), Arc::clone(&actor)).alone(),
+    ];
     if let Some(queue) = queue {
         seats.push(Seat::new(Arc::new(Shapes::new(scaling, queue)), actor).alone());
     }
-    (seats, (Place::of::<ConfigMap>(), filter))
+    Ok((seats, (Place::of::<ConfigMap>(), filter)))
 }
 
 #[cfg(test)]
