@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_passes_and_everybody_is_looked_at() {
+    fn p_4_nobody_passes_and_everybody_is_looked_at() {
         let size = Size { nodes: 100, pods: 1_000, wrappers: 200 };
         for lack in Lack::ALL {
             measure(lack, size, &Clock::system()).unwrap();

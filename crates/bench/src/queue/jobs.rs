@@ -180,3 +180,27 @@ fn app_wrapper(index: usize) -> Value {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use gantry_pods::gang::Gang;
+    use gantry_pods::view::Node;
+    use gantry_queue::app_wrapper::AppWrapper;
+
+    use super::*;
+
+    #[test]
+    fn p_6_a_thousand_jobs_may_be_on_the_nodes_there_are_at_once() {
+        let node: Node = serde_json::from_value(node(0)).unwrap();
+        let wrapped: AppWrapper = serde_json::from_value(app_wrapper(1_000)).unwrap();
+        let gang = Gang::of(&wrapped);
+        assert_eq!(gang.count(), 1);
+        let pod = &gang.squads[0];
+        assert_eq!((pod.requests.cpu, pod.requests.memory), (10, 10_000_000), "as is declared");
+        assert!(pod.wishes.allow(&node), "it puts up with nodes that are played");
+        let room = |name: &str| node.status.allocatable[name].value_rounded_up();
+        let each = i64::try_from(1_000 / NODES).unwrap();
+        assert!(room("cpu") * 1_000 / pod.requests.cpu >= each);
+        assert!(room("pods") >= each);
+    }
+}

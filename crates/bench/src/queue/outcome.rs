@@ -75,3 +75,42 @@ impl Outcome {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p_2_every_side_is_told_in_the_same_figures() {
+        let seconds = Duration::from_secs;
+        let waits = [("large", vec![seconds(1), seconds(3)]), ("small", vec![seconds(5); 2])];
+        let outcome = Outcome {
+            wall: seconds(8),
+            waits: waits.map(|(class, waits)| (class.to_owned(), waits)).into(),
+            usage: 0.5,
+            taken_back: 3,
+            cost: Cost { cpu: seconds(2), peak: 64.0 },
+            requests: Requests::default(),
+            own_writes: 0,
+            notes: Vec::new(),
+        };
+        let figures = outcome.figures("gantry", "baseline");
+        let of = |what: &str| figures.iter().find(|it| it.what == what).unwrap();
+        let table = [
+            ("wall", 8.0, "s"),
+            ("dispatches", 0.5, "/s"),
+            ("mean wait, large", 2_000.0, "ms"),
+            ("mean wait, small", 5_000.0, "ms"),
+            ("usage", 50.0, "%"),
+            ("taken back", 3.0, ""),
+            ("processor", 2.0, "s"),
+            ("memory, peak", 64.0, "MB"),
+        ];
+        for (what, value, unit) in table {
+            let Figure { value: found, unit: its, .. } = of(what);
+            assert!((found - value).abs() < 1e-9 && *its == unit, "{what}: {found} {its}");
+        }
+        let slowest = of("mean wait, large").times.unwrap();
+        assert!((slowest.p99_ms - 3_000.0).abs() < 1e-9, "{slowest:?}");
+    }
+}

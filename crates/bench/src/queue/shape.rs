@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shapes_are_those_of_kueue() {
+    fn p_1_the_shapes_are_those_of_kueue() {
         let (baseline, large) = (Shape::BASELINE, Shape::LARGE_SCALE);
         assert_eq!((baseline.jobs(), baseline.cpus()), (15_000, (120, 600)));
         assert_eq!((large.jobs(), large.cpus()), (50_000, (2_000, 20_000)));
