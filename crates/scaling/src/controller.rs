@@ -17,8 +17,7 @@ use crate::marks::{self, GAVE_UP, MESSAGE, OWNER};
 use crate::pool::{Polled, Pool};
 use crate::reason::Reason;
 use crate::settings::{Backend, Limits, Settings};
-use crate::stock;
-use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node};
+use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, only_lives};
 
 mod backend;
 mod edit;
@@ -74,7 +73,7 @@ impl Controller for Scaling {
         if change.is::<AppWrapper>() {
             return self.of_job(world, change);
         }
-        if stock::only_lives(change) {
+        if only_lives(change) {
             return Vec::new();
         }
         let Ok(ledger) = Ledger::read(world, &self.ledger) else { return Vec::new() };

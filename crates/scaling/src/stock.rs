@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use gantry_reconcile::{Change, Key, World};
+use gantry_reconcile::{Key, World};
 
 use crate::ledger::{Ledger, LedgerError};
 use crate::marks::Marks;
@@ -40,29 +40,13 @@ impl Stock {
     }
 }
 
-/// Whether a node only says that it lives, as it does every few seconds.
-pub(crate) fn only_lives(change: &Change) -> bool {
-    match (change.before::<Node>(), change.after::<Node>()) {
-        (Some(before), Some(after)) => {
-            before.metadata.labels == after.metadata.labels && is_ready(before) == is_ready(after)
-        }
-        _ => false,
-    }
-}
-
-/// Whether a change of a node or of a ledger may change what is counted.
-#[must_use]
-pub fn is_news(change: &Change) -> bool {
-    !only_lives(change)
-}
-
 #[cfg(test)]
 mod tests {
     use gantry_reconcile::{Kind, View as _};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::view::ConfigMap;
+    use crate::view::{ConfigMap, only_lives};
 
     fn node(name: &str, revision: &str, label: &str, ready: &str) -> Value {
         json!({"metadata": {"name": name, "uid": name, "resourceVersion": revision, "labels": {label: label}},
@@ -98,8 +82,8 @@ mod tests {
             see(&node(name, "1", label, ready));
         }
         assert_eq!(Stock::of(&world, &place), Ok(Stock { wanted: 5, ready: 3 }));
-        assert!(!is_news(&see(&node("b", "2", "one-n", "False"))), "it lives");
-        assert!(is_news(&see(&node("b", "3", "one-n", "True"))));
+        assert!(only_lives(&see(&node("b", "2", "one-n", "False"))));
+        assert!(!only_lives(&see(&node("b", "3", "one-n", "True"))), "it is ready now");
         assert_eq!(Stock::of(&world, &place), Ok(Stock { wanted: 5, ready: 4 }));
     }
 }

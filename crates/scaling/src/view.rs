@@ -6,7 +6,7 @@ use std::sync::Arc;
 pub use gantry_pods::app_wrapper::{AppWrapper, NODES, ORDERED_INSTANCE, SHAPES};
 pub use gantry_pods::view::Node;
 use gantry_reconcile::world::Tag;
-use gantry_reconcile::{Key, Meta, Resource, View, World};
+use gantry_reconcile::{Change, Key, Meta, Resource, View, World};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -134,6 +134,17 @@ pub fn marked_nodes(world: &World, mark: &str) -> Vec<Arc<Node>> {
 #[must_use]
 pub fn is_ready(node: &Node) -> bool {
     node.is_ready() && !node.metadata.is_going()
+}
+
+/// Whether a node only says that it lives, as it does every few seconds.
+#[must_use]
+pub fn only_lives(change: &Change) -> bool {
+    match (change.before::<Node>(), change.after::<Node>()) {
+        (Some(before), Some(after)) => {
+            before.metadata.labels == after.metadata.labels && is_ready(before) == is_ready(after)
+        }
+        _ => false,
+    }
 }
 
 /// Texts by name: the ledger, and groups of pretended nodes.

@@ -2,8 +2,8 @@
 
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
-use gantry_scaling::stock::{self, Stock};
-use gantry_scaling::view::{ConfigMap, Node};
+use gantry_scaling::Stock;
+use gantry_scaling::view::{ConfigMap, Node, only_lives};
 use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
 
@@ -37,7 +37,7 @@ impl Controller for Counts {
     }
 
     fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
-        if stock::is_news(change) { vec![Key::cluster("nodes")] } else { Vec::new() }
+        if only_lives(change) { Vec::new() } else { vec![Key::cluster("nodes")] }
     }
 
     fn plan(&self, world: &World, _: &Key, _: Timestamp) -> Plan {
