@@ -196,7 +196,7 @@ fn node(nth: usize) -> Value {
 
 /// A pod of one that runs; those of each are on as many nodes.
 fn pod(nth: usize, phase: &str, size: Size) -> Value {
-    let owner = format!("job-{}", nth % size.running());
+    let owner = format!("job-{}", nth / (size.pods / size.running()));
     let mut metadata = metadata(&format!("pod-{nth}"), &json!({Pod::APP_WRAPPER: owner}));
     metadata["resourceVersion"] = json!(if phase == "Running" { "1" } else { "2" });
     json!({
