@@ -43,6 +43,24 @@ pub struct Actor {
     pub component: String,
     /// The machine its events come from; empty where that says nothing.
     pub host: String,
+    /// Whether its client honours [`OnBehalfOf`](crate::writer::OnBehalfOf), which only a server in the same
+    /// process can. Steps in the name of a user are refused where it does not.
+    pub acts_for_users: bool,
+}
+
+impl Actor {
+    /// An actor that writes in its own name only.
+    #[must_use]
+    pub fn new(client: Client, manager: &str, component: &str) -> Self {
+        let (manager, component) = (manager.to_owned(), component.to_owned());
+        Self { client, manager, component, host: String::new(), acts_for_users: false }
+    }
+
+    /// The same, with a client that writes in the name of the user that a request carries.
+    #[must_use]
+    pub fn acting_for_users(self) -> Self {
+        Self { acts_for_users: true, ..self }
+    }
 }
 
 impl fmt::Debug for Actor {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Outcome, Reference, Write};
+use gantry_reconcile::{Outcome, Reference, Refusal, User, Write};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
@@ -30,6 +30,11 @@ pub struct Writer {
     /// How long one write may take.
     pub(crate) limit: Duration,
 }
+
+/// The user in whose name a request is made, among the extensions of the request. It never leaves the process:
+/// an extension is no header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnBehalfOf(pub User);
 
 /// What became of a write, and when the server wants to hear of it again.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,18 +59,24 @@ impl Writer {
         Self { permit: Permit::always(clock.clone()), clock, limiter, limit }
     }
 
-    /// Carries out one write in the name of an actor.
+    /// Carries out one write in the name of an actor, or of the user for whom it acts.
     ///
     /// A write is not sent after the permit has lapsed, and one that is under way then is dropped: the
     /// lease is longer than the permit by more than a write that was sent takes to arrive. Dropping the
     /// future gives the write up in the same way.
-    pub async fn write(&self, actor: &Actor, write: &Write) -> Answer {
+    pub async fn write(&self, actor: &Actor, write: &Write, user: Option<&User>) -> Answer {
+        let mut request = form(write, &actor.manager).request();
+        if let Some(user) = user {
+            if !actor.acts_for_users {
+                return Outcome::Refused(cannot_act_for(user)).into();
+            }
+            request.extensions_mut().insert(OnBehalfOf(user.clone()));
+        }
         self.limiter.turn().await;
         // The last moment before it is sent.
         if let Err(no) = self.permit.check() {
             return Outcome::Unanswered(no.to_string()).into();
         }
-        let request = form(write, &actor.manager).request();
         tokio::select! {
             // In this order: a process that was stopped for a while looks at the time first.
             biased;
@@ -125,6 +136,14 @@ impl Writer {
             Ok(reply) => unanswered(reply.refusal().message),
             Err(error) => unanswered(chain(&error)),
         }
+    }
+}
+
+fn cannot_act_for(user: &User) -> Refusal {
+    Refusal {
+        code: 403,
+        reason: "Forbidden".to_owned(),
+        message: format!("cannot write in the name of user \"{}\" on this server", user.name),
     }
 }
 

@@ -13,9 +13,10 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::access::{Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota_status::QuotaStatus;
-use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, charge};
+use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, UserAccess, charge};
 use gantry_reconcile::{Resource, View as _};
 use kube::Client;
+use serde_json::{Value, json};
 
 use crate::config::operator::{self, DemandInference};
 
@@ -54,10 +55,10 @@ impl Part {
     pub fn new(settings: Settings, metrics: &Metrics) -> Result<Self, RegisterError> {
         let handle = Arc::<OnceLock<Handle>>::default();
         let catalog = Catalog::open();
-        let reviewer = || Arc::new(Reviewer::new(catalog.clone()));
+        let reviewer = || Arc::new(Reviewer::new(catalog.clone(), settings.user_access));
         Ok(Self {
             settings: Live::new(settings),
-            reviewer: settings.check_user_access.then(reviewer),
+            reviewer: settings.user_access.is_checked().then(reviewer),
             scout: Arc::new(Scout::new(catalog)),
             counts: Arc::new(Counts::register(metrics, Arc::clone(&handle))?),
             handle,
@@ -65,14 +66,8 @@ impl Part {
     }
 
     /// The controllers of the queue that are wanted, by their names, and who watches on their behalf.
-    pub fn seats(&self, client: &Client, runs: impl Fn(&str) -> bool) -> Vec<Seat> {
-        let actor = Arc::new(Actor {
-            client: client.clone(),
-            manager: NAME.to_owned(),
-            component: NAME.to_owned(),
-            host: String::new(),
-        });
-        let seat = |controller| Seat::new(controller, Arc::clone(&actor));
+    pub fn seats(&self, actor: &Arc<Actor>, runs: impl Fn(&str) -> bool) -> Vec<Seat> {
+        let seat = |controller| Seat::new(controller, Arc::clone(actor));
         let live = self.settings.clone();
         let progress = Progress::new(live.clone(), self.scout.catalog().clone());
         let mut seats = vec![
@@ -145,6 +140,36 @@ impl Part {
     }
 }
 
+/// Who acts for the queue through a client.
+#[must_use]
+pub fn actor(client: Client) -> Actor {
+    Actor::new(client, NAME, NAME)
+}
+
+/// What the queue does with its own objects and with pods, in every namespace.
+#[must_use]
+pub fn rules() -> Vec<Value> {
+    let own = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let wrappers = ["appwrappers", "appwrappers/finalizers", "appwrappers/status"];
+    vec![
+        rule("workload.codeflare.dev", &wrappers, &own),
+        rule("", &["pods"], &["delete", "get", "list", "watch"]),
+        rule("", &["nodes"], &["get", "list", "watch"]),
+        rule("", &["events"], &["create", "patch"]),
+    ]
+}
+
+/// What it does with quota trees.
+#[must_use]
+pub fn quota_rules() -> Vec<Value> {
+    let verbs = ["get", "list", "patch", "update", "watch"];
+    vec![rule("quota.codeflare.dev", &["quotasubtrees", "quotasubtrees/status"], &verbs)]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
 /// The settings of the queue as the configuration has them, beside the controllers of devices or without.
 #[must_use]
 pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings {
@@ -184,7 +209,10 @@ pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings
         packing_check: *packing_check,
         fairness: *fairness,
         active_eviction: *active_eviction,
-        check_user_access: *check_user_access,
+        user_access: match check_user_access {
+            true => UserAccess::Reviewed,
+            false => UserAccess::Unchecked,
+        },
         devices: devices.enabled,
     }
 }
@@ -220,7 +248,7 @@ mod tests {
             packing_check: true,
             fairness: true,
             active_eviction: true,
-            check_user_access: true,
+            user_access: UserAccess::Reviewed,
             devices: true,
             ..Settings::default()
         };

@@ -9,6 +9,7 @@ use gantry_queue::author;
 use serde_json::{Value, json};
 
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
+use crate::jobs;
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
 use crate::operator::scaling::LEDGER;
@@ -20,6 +21,8 @@ use crate::version::VERSION;
 pub const NAMESPACE: &str = "gantry-system";
 /// The service account of the operator.
 pub const SERVICE_ACCOUNT: &str = "controller-manager";
+/// The file with the rights to record and review authors of AppWrappers.
+pub const CHECK_USER_ACCESS: &str = "45-check-user-access.yaml";
 /// A ClusterRole with this label, set to `true`, joins what the operator may do with wrapped objects.
 pub const WRAPPED_LABEL: &str = "gantry.dev/aggregate-to-wrapped-kinds";
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -47,9 +50,9 @@ pub fn manifests() -> Vec<Manifest> {
             vec![wrapped_union(), wrapped_kinds(), cluster_binding("gantry-wrapped")],
         ),
         file("40-role.yaml", vec![role(), binding("gantry-operator")]),
+        file(CHECK_USER_ACCESS, access_reviews()),
         file("50-service.yaml", vec![service()]),
         file("60-deployment.yaml", vec![deployment()]),
-        file("optional/check-user-access.yaml", access_reviews()),
         file("optional/devices-webhook.yaml", devices_webhook()),
         file("optional/devices.yaml", devices()),
         file("optional/quota.yaml", quota()),
@@ -103,8 +106,6 @@ fn cluster_wide(name: &str, about: &str, rules: &[Value]) -> Value {
 }
 
 const READ: &[&str] = &["get", "list", "watch"];
-const OWN_OBJECTS: &[&str] =
-    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const WRAPPED: &[&str] = &["create", "delete", "get", "list", "watch"];
 
 /// What the operator does in every namespace.
@@ -113,21 +114,13 @@ fn cluster_role() -> Value {
         SUBSYSTEMS.iter().flat_map(|part| part.definitions).copied().collect();
     definitions.sort_unstable();
     definitions.dedup();
-    let queue = "workload.codeflare.dev";
+    let definitions =
+        named_rule("apiextensions.k8s.io", "customresourcedefinitions", &definitions, &["get"]);
+    let rules: Vec<Value> = jobs::rules().into_iter().chain([definitions]).collect();
     cluster_wide(
         "gantry-operator",
         "What the operator does in every namespace, apart from the objects that are wrapped.",
-        &[
-            rule(
-                queue,
-                &["appwrappers", "appwrappers/finalizers", "appwrappers/status"],
-                OWN_OBJECTS,
-            ),
-            rule("", &["pods"], &["delete", "get", "list", "watch"]),
-            rule("", &["nodes"], READ),
-            rule("", &["events"], &["create", "patch"]),
-            named_rule("apiextensions.k8s.io", "customresourcedefinitions", &definitions, &["get"]),
-        ],
+        &rules,
     )
 }
 
@@ -223,7 +216,7 @@ fn access_reviews() -> Vec<Value> {
     let name = "gantry-access-reviews";
     let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);
     let about = "Lets the operator ask what others may do, and tell the API server to ask it who makes \
-                 AppWrappers; for mcad.checkUserAccess. It could then have the server ask it about \
+                 AppWrappers, so that nobody gets more by wrapping than by creating. It could then have the server ask it about \
                  everything.";
     let hooks = webhook_rules(&["mutatingwebhookconfigurations"], author::CONFIGURATION);
     let rules: Vec<Value> = [reviews].into_iter().chain(hooks).collect();
@@ -281,10 +274,8 @@ fn webhook_place(name: &str) -> [Value; 3] {
 
 fn quota() -> Vec<Value> {
     let name = "gantry-quota";
-    let verbs = &["get", "list", "patch", "update", "watch"];
-    let trees = rule("quota.codeflare.dev", &["quotasubtrees", "quotasubtrees/status"], verbs);
     let about = "Lets the operator read and mark quota trees; for mcad.quotaEnabled.";
-    vec![cluster_wide(name, about, &[trees]), cluster_binding(name)]
+    vec![cluster_wide(name, about, &jobs::quota_rules()), cluster_binding(name)]
 }
 
 fn scaling() -> Vec<Value> {
@@ -361,6 +352,7 @@ fn deployment() -> Value {
             format!("--config={OWN}"),
             format!("--config-file={MOUNT}/{WRITTEN_KEY}"),
             "--leader-elect",
+            "--check-user-access",
         ],
         "env": [{ "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } }],
         "ports": [
@@ -430,7 +422,20 @@ mod tests {
                 assert!(!names(&rule, "verbs").contains(&verb.to_owned()), "{rule}");
             }
         }
+        // The certificate of the webhook is kept in the operator's own namespace, under one name.
+        let keeps = |rule: &Value| {
+            let creates = *rule == super::rule("", &["secrets"], &["create"]);
+            creates || rule["resourceNames"] == json!([SECRET])
+        };
+        let everywhere = |rule: &Value| {
+            let roles = manifests().into_iter().flat_map(|it| it.objects);
+            let mut roles = roles.filter(|it| it["kind"] == "ClusterRole");
+            roles.any(|it| it["rules"].as_array().is_some_and(|all| all.contains(rule)))
+        };
         for rule in rules(|file| !file.starts_with("optional/")) {
+            if keeps(&rule) && !everywhere(&rule) {
+                continue;
+            }
             for resource in ["secrets", "serviceaccounts", "serviceaccounts/token"] {
                 assert!(!names(&rule, "resources").contains(&resource.to_owned()), "{rule}");
             }

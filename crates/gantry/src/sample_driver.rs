@@ -28,12 +28,7 @@ pub fn start(
     tasks: &mut Tasks,
     metrics: &Metrics,
 ) -> anyhow::Result<Handle> {
-    let actor = Arc::new(Actor {
-        client: client.clone(),
-        manager: told.driver.clone(),
-        component: told.driver.clone(),
-        host: String::new(),
-    });
+    let actor = Arc::new(Actor::new(client.clone(), &told.driver, &told.driver));
     let seats = vec![
         Seat::new(Arc::new(Publisher { name: name.to_owned() }), Arc::clone(&actor)),
         Seat::new(Arc::new(Reporter { driver: told.driver.clone() }), actor),

@@ -1,6 +1,7 @@
 //! Wires a whole cluster: what runs in the same process as the API server.
 
 pub mod accelerators;
+pub mod accounts;
 mod arrivals;
 mod node_groups;
 mod programs;
@@ -19,6 +20,7 @@ use gantry_placement::{AdminQuota, Configs};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_queue::UserAccess;
 use gantry_reconcile::names::fingerprint;
 use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
 use gantry_sim::logs::Logs;
@@ -138,7 +140,7 @@ impl Door {
 ///
 /// # Errors
 /// The server refuses one of them.
-pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
+pub async fn install_kinds(door: &Door, access: UserAccess) -> anyhow::Result<usize> {
     for kind in KINDS {
         let definition = serde_json::to_value(kind.crd())?;
         let path =
@@ -147,6 +149,7 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
     let rights = gantry_sim::rights::rights().into_iter().chain(devices::rights());
+    let rights = rights.chain(accounts::rights(access));
     for object in gantry_api::roles::roles().into_iter().chain(rights) {
         let path = path_of(&object)?;
         let installed = door.install(&path, &object).await;
@@ -237,8 +240,8 @@ pub struct Settings {
 pub struct Queue {
     /// Whether quota trees decide who runs.
     pub quota: bool,
-    /// Whether authors must be allowed to create what they wrap.
-    pub check_user_access: bool,
+    /// With whose rights items of AppWrappers are created.
+    pub access: UserAccess,
     /// Whether nodes are chosen for jobs that name none.
     pub infer_shapes: bool,
 }
@@ -278,31 +281,28 @@ pub fn start(
     let configs = Reader::new();
     let observers: [Arc<dyn Controller>; 4] =
         [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher), configs.watcher()];
-    let server = Arc::new(Actor {
-        client: Door::of_server(api).client(),
-        manager: "gantry".to_owned(),
-        component: "gantry".to_owned(),
-        host: String::new(),
-    });
-    let seat = |observer| Seat::new(observer, Arc::clone(&server)).alone();
+    let reader = accounts::reader(api).client();
+    let watches = Arc::new(Actor::new(reader.clone(), "gantry", "gantry"));
+    let seat = |observer| Seat::new(observer, Arc::clone(&watches)).alone();
     let mut seats: Vec<Seat> = observers.into_iter().map(seat).collect();
     let members = members(api, settings, &kubelet, started);
     let controllers = members.len();
     seats.extend(members);
     let meters = Meters::register(metrics)?;
-    let reader = Door::of_server(api).client();
-    let queued = |Queue { quota, check_user_access, .. }| gantry_queue::Settings {
+    let queued = |Queue { quota, access, .. }| gantry_queue::Settings {
         quota,
-        check_user_access,
+        user_access: access,
         devices: true,
         ..Default::default()
     };
     let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
     let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
     let live = chooses.map(jobs::Part::live);
-    let (groups, filter) = node_groups::seats(&Door::of_server(api), live, metrics)?;
+    let (groups, filter) = node_groups::seats(&accounts::scaling(api), live, metrics)?;
     seats.extend(groups);
-    seats.extend(queue.iter().flat_map(|part| part.seats(&server.client, |_| true)));
+    let account = accounts::queue(api).client_for_users();
+    let actor = Arc::new(jobs::actor(account.clone()).acting_for_users());
+    seats.extend(queue.iter().flat_map(|part| part.seats(&actor, |_| true)));
     let options = Options {
         in_flight: 64,
         facts: [Program::RESOURCE, Configs::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
@@ -315,7 +315,7 @@ pub fn start(
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
     if let Some(part) = queue {
-        part.spawn(tasks, &handle, server.client.clone(), Rights::All);
+        part.spawn(tasks, &handle, account, Rights::All);
     }
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();
@@ -326,7 +326,7 @@ pub fn start(
     // Whoever shows the queue decides by the same settings.
     let queue = settings
         .queue
-        .map(|it| json!({"quotaEnabled": it.quota, "checkUserAccess": it.check_user_access}));
+        .map(|it| json!({"quotaEnabled": it.quota, "checkUserAccess": it.access.is_checked()}));
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
         let mut page = status(&shown, controllers, started, &clock);
@@ -357,12 +357,7 @@ fn members(
         let Member { controller, user, groups, manager, component, workers } = member;
         let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
         let caller = Caller::authenticated(&user, &groups);
-        let actor = Actor {
-            client: Door::of(api, caller).client(),
-            manager: manager.to_owned(),
-            component: component.to_owned(),
-            host: String::new(),
-        };
+        let actor = Actor::new(Door::of(api, caller).client(), manager, component);
         Seat { controller, actor: Arc::new(actor), workers }
     };
     members.into_iter().map(seat).collect()

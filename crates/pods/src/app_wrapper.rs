@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use crate::amounts::{Amounts, Rest};
 use crate::demand::{Demand, one};
 use crate::gang;
+use crate::privilege::Privilege;
 
 /// The label that names the instance types of a job.
 pub const ORDERED_INSTANCE: &str = "orderedinstance";
@@ -107,6 +108,8 @@ pub struct Item {
     pub demand: Demand,
     /// Whether that was declared, and not found in the object.
     pub is_declared: bool,
+    /// What its author must be allowed to do beside creating it.
+    pub privilege: Option<Privilege>,
 }
 
 /// How objects name their kind.
@@ -155,6 +158,7 @@ impl From<RawItem> for Item {
             replicas: custompodresources.iter().map(|it| it.replicas).collect(),
             declared: custompodresources.iter().map(|it| one(it, Rest::Counted)).collect(),
             claims_devices: object.as_ref().is_some_and(gang::claims_devices),
+            privilege: object.as_ref().and_then(Privilege::of),
             template,
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! AppWrappers wait as a whole for room for all their pods: [`app_wrapper`] is what is read of them,
 //! [`demand`] what their pods will ask for, in [`amounts`], found where [`pod_sets`] says templates are;
-//! [`gang`] is those pods one by one. [`devices`] is what is read of devices and of claims to them.
+//! [`gang`] is those pods one by one, [`privilege`] what their authors must be allowed to do. [`devices`] is what is read of devices and of claims to them.
 
 pub mod devices;
 pub mod fit;
@@ -21,6 +21,7 @@ pub mod app_wrapper;
 pub mod demand;
 pub mod gang;
 pub mod pod_sets;
+pub mod privilege;
 
 pub use requests::{Lack, Requests};
 pub use site::{HostPort, Misfit, Need, Reason, Site};

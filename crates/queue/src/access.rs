@@ -13,7 +13,12 @@ use serde::{Deserialize, Serialize};
 use crate::app_wrapper::{AppWrapper, TypeName};
 use crate::author::{Author, CONFIGURATION};
 use crate::condition::{Entry, Pause};
+use crate::settings::UserAccess;
 use crate::state;
+
+mod need;
+
+pub use need::{Attributes, Need};
 
 /// For how long a yes counts.
 const YES: Duration = Duration::from_secs(30);
@@ -47,10 +52,8 @@ pub enum Answer {
     Allowed,
     /// The author may not.
     Denied {
-        /// What it may not create.
-        resource: String,
-        /// The group of that; empty for the core.
-        group: String,
+        /// What was asked.
+        asked: Attributes,
         /// Why, where the server says that.
         reason: String,
     },
@@ -112,7 +115,7 @@ pub fn kinds() -> [Kind; 2] {
     [Kind::of::<Right>(), Kind::of::<Recording>()]
 }
 
-/// What a server is to be asked: may this author create this?
+/// What a server is to be asked: may this author do this?
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Question {
     /// The author, as AppWrappers name it.
@@ -120,14 +123,14 @@ pub struct Question {
     /// Where.
     pub namespace: String,
     /// What.
-    pub name: TypeName,
+    pub need: Need,
 }
 
 impl Question {
     /// Where the answer is. Users choose all of the words, so none may be mistaken for others.
     #[must_use]
     pub fn key(&self) -> Key {
-        key(&self.author, &self.namespace, &self.name)
+        key(&self.author, &self.namespace, &self.need)
     }
 
     /// An answer.
@@ -140,9 +143,15 @@ impl Question {
     }
 }
 
-fn key(author: &str, namespace: &str, name: &TypeName) -> Key {
-    let TypeName { api_version, kind } = name;
-    Key::new(namespace, &serde_json::json!([api_version, kind, author]).to_string())
+fn key(author: &str, namespace: &str, need: &Need) -> Key {
+    let name = match need {
+        Need::Create(TypeName { api_version, kind }) => {
+            serde_json::json!([api_version, kind, author])
+        }
+        // Neither is mistaken for the other: one begins with text, the other with a list.
+        Need::Privilege(privilege) => serde_json::json!([privilege.attributes(), author]),
+    };
+    Key::new(namespace, &name.to_string())
 }
 
 /// Why an AppWrapper is kept back.
@@ -165,36 +174,30 @@ pub enum KeptBack {
     /// Authors are not recorded.
     #[error(
         "authors are not recorded: there is no MutatingWebhookConfiguration \"{CONFIGURATION}\", or it \
-         cannot be read; the operator makes it, with the rights of optional/check-user-access.yaml"
+         cannot be read; the operator makes it, with the rights of 45-check-user-access.yaml"
     )]
     NotRecording,
     /// What its author may create is not known yet.
     #[error(
-        "whether user \"{user}\" may create {kind} of {version} in the namespace \"{namespace}\" is \
-         being found out"
+        "whether user \"{user}\" may {need} in the namespace \"{namespace}\" is being found out"
     )]
     Open {
         /// The author.
         user: String,
-        /// The kind of an item.
-        kind: String,
-        /// Its group and version.
-        version: String,
+        /// What it takes.
+        need: Need,
         /// Where.
         namespace: String,
     },
     /// That cannot be found out.
     #[error(
-        "could not ask whether user \"{user}\" may create {kind} of {version} in the namespace \
-         \"{namespace}\": {why}"
+        "could not ask whether user \"{user}\" may {need} in the namespace \"{namespace}\": {why}"
     )]
     Unanswered {
         /// The author.
         user: String,
-        /// The kind of an item.
-        kind: String,
-        /// Its group and version.
-        version: String,
+        /// What it takes.
+        need: Need,
         /// Where.
         namespace: String,
         /// Why not.
@@ -202,16 +205,14 @@ pub enum KeptBack {
     },
     /// Its author may not create one of its items.
     #[error(
-        "user \"{user}\" cannot create resource \"{resource}\" in API group \"{group}\" in the \
-         namespace \"{namespace}\"{reason}; have the right granted, then create the AppWrapper anew"
+        "user \"{user}\" cannot {asked} in the namespace \"{namespace}\"{reason}; have the right \
+         granted, then create the AppWrapper anew"
     )]
     Denied {
         /// The author.
         user: String,
-        /// What it may not create.
-        resource: String,
-        /// The group of that.
-        group: String,
+        /// What the author may not do.
+        asked: Attributes,
         /// Where.
         namespace: String,
         /// What the server said, after a colon.
@@ -265,21 +266,32 @@ impl KeptBack {
 ///
 /// # Errors
 /// Why it may not.
-pub fn may_pass(world: &World, wrapper: &AppWrapper, now: Timestamp) -> Result<(), KeptBack> {
-    look(world, wrapper, now, true)
+pub fn may_pass(
+    world: &World,
+    wrapper: &AppWrapper,
+    access: UserAccess,
+    now: Timestamp,
+) -> Result<(), KeptBack> {
+    look(world, wrapper, access, now, true)
 }
 
 /// Whether the items of an AppWrapper that passed may be made. Kinds may have come since.
 ///
 /// # Errors
 /// Why they may not.
-pub fn may_create(world: &World, wrapper: &AppWrapper, now: Timestamp) -> Result<(), KeptBack> {
-    look(world, wrapper, now, false)
+pub fn may_create(
+    world: &World,
+    wrapper: &AppWrapper,
+    access: UserAccess,
+    now: Timestamp,
+) -> Result<(), KeptBack> {
+    look(world, wrapper, access, now, false)
 }
 
 fn look(
     world: &World,
     wrapper: &AppWrapper,
+    access: UserAccess,
     now: Timestamp,
     without_kind: bool,
 ) -> Result<(), KeptBack> {
@@ -295,31 +307,33 @@ fn look(
     let (user, namespace) = (&author.username, &wrapper.metadata.namespace);
     let rights = world.shelf_at::<Right>(&Right::RESOURCE);
     let mut open = None;
-    for name in kinds_of(wrapper) {
-        let (kind, version) = (name.kind.to_string(), name.api_version.to_string());
-        let known = rights.as_ref().and_then(|it| it.get(&key(text, namespace, name)));
+    for need in needs(wrapper, access) {
+        let known = rights.as_ref().and_then(|it| it.get(&key(text, namespace, &need)));
         let (user, namespace) = (user.clone(), namespace.clone());
         match known.filter(|it| counts(it, wrapper, now)).map(|it| it.answer.clone()) {
             Some(Answer::Allowed) => {}
             Some(Answer::NoKind) if without_kind => {}
-            Some(Answer::Denied { resource, group, reason }) => {
+            Some(Answer::Denied { asked, reason }) => {
                 let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
-                return Err(KeptBack::Denied { user, resource, group, namespace, reason });
+                return Err(KeptBack::Denied { user, asked, namespace, reason });
             }
             Some(Answer::Unanswered(why)) => {
-                open = Some(KeptBack::Unanswered { user, kind, version, namespace, why });
+                open = Some(KeptBack::Unanswered { user, need, namespace, why });
             }
             Some(Answer::NoKind) | None => {
-                open.get_or_insert(KeptBack::Open { user, kind, version, namespace });
+                open.get_or_insert(KeptBack::Open { user, need, namespace });
             }
         }
     }
     open.map_or(Ok(()), Err)
 }
 
-/// The kinds that an AppWrapper wraps. Of an item that is no object nothing is made.
-fn kinds_of(wrapper: &AppWrapper) -> impl Iterator<Item = &TypeName> {
-    wrapper.items().iter().filter_map(|it| it.name.as_ref())
+/// All that the author of an AppWrapper must be allowed to do, each once.
+fn needs(wrapper: &AppWrapper, access: UserAccess) -> Vec<Need> {
+    let mut needs: Vec<Need> = wrapper.items().iter().flat_map(|it| Need::of(it, access)).collect();
+    needs.sort_unstable();
+    needs.dedup();
+    needs
 }
 
 /// Whether an answer counts for an AppWrapper at some time. It does not fail for what was so before it was
@@ -339,7 +353,12 @@ fn counts(right: &Right, wrapper: &AppWrapper, now: Timestamp) -> bool {
 
 /// What the server must be asked now so that an AppWrapper can go on.
 #[must_use]
-pub fn questions(world: &World, wrapper: &AppWrapper, now: Timestamp) -> Vec<Question> {
+pub fn questions(
+    world: &World,
+    wrapper: &AppWrapper,
+    access: UserAccess,
+    now: Timestamp,
+) -> Vec<Question> {
     let passed =
         wrapper.status.can_run && wrapper.is_pending() && state::leaving(wrapper).is_none();
     let Some(author) = wrapper.author().filter(|_| passed || wrapper.is_queued()) else {
@@ -350,8 +369,8 @@ pub fn questions(world: &World, wrapper: &AppWrapper, now: Timestamp) -> Vec<Que
     }
     let namespace = &wrapper.metadata.namespace;
     let rights = world.shelf_at::<Right>(&Right::RESOURCE);
-    let is_open = |name: &&TypeName| {
-        let known = rights.as_ref().and_then(|it| it.get(&key(author, namespace, name)));
+    let is_open = |need: &Need| {
+        let known = rights.as_ref().and_then(|it| it.get(&key(author, namespace, need)));
         let Some(known) = known else { return true };
         let over = |time: Duration| known.at.checked_add(time).is_ok_and(|until| until <= now);
         match known.answer {
@@ -361,15 +380,9 @@ pub fn questions(world: &World, wrapper: &AppWrapper, now: Timestamp) -> Vec<Que
             Answer::Unanswered(_) => over(UNANSWERED),
         }
     };
-    let mut names: Vec<&TypeName> = kinds_of(wrapper).filter(is_open).collect();
-    names.sort_unstable();
-    names.dedup();
-    let question = |name: &TypeName| Question {
-        author: author.to_owned(),
-        namespace: namespace.clone(),
-        name: name.clone(),
-    };
-    names.into_iter().map(question).collect()
+    let question =
+        |need: Need| Question { author: author.to_owned(), namespace: namespace.clone(), need };
+    needs(wrapper, access).into_iter().filter(is_open).map(question).collect()
 }
 
 /// Whether an answer is of no use to anybody any more.

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gantry_reconcile::User;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::access::Attributes;
 use crate::app_wrapper::AUTHOR;
 
 /// The name of the object by which an API server knows that it is to ask.
@@ -52,16 +54,21 @@ impl Author {
         json!(self).to_string()
     }
 
-    /// The question whether it may create objects of a kind in a namespace.
+    /// The author as the user in whose name items are created.
     #[must_use]
-    pub fn review(&self, namespace: &str, group: &str, version: &str, resource: &str) -> Value {
+    pub fn into_user(self) -> User {
+        let Self { username: name, uid, groups, extra } = self;
+        User { name, uid, groups, extra }
+    }
+
+    /// The question whether it may do something in a namespace.
+    #[must_use]
+    pub fn review(&self, namespace: &str, asked: &Attributes) -> Value {
         let Self { username, uid, groups, extra } = self;
+        let mut attributes = json!(asked);
+        attributes["namespace"] = json!(namespace);
         let mut spec = json!({
-            "user": username, "groups": groups, "extra": extra,
-            "resourceAttributes": {
-                "namespace": namespace, "verb": "create", "group": group, "version": version,
-                "resource": resource,
-            },
+            "user": username, "groups": groups, "extra": extra, "resourceAttributes": attributes,
         });
         if !uid.is_empty() {
             spec["uid"] = json!(uid);

@@ -108,8 +108,8 @@ impl Books {
     pub(crate) fn note(&mut self, world: &World, change: &Change, settings: &Settings) -> bool {
         if change.is::<AppWrapper>() {
             let author = |it: Option<&AppWrapper>| it?.author().map(str::to_owned);
-            let other =
-                settings.check_user_access && author(change.before()) != author(change.after());
+            let other = settings.user_access.is_checked()
+                && author(change.before()) != author(change.after());
             return self.wrapper(&change.key, change.after(), settings) || other;
         }
         if change.is::<Right>() || change.is::<Recording>() {

@@ -86,11 +86,11 @@ impl Controller for Dispatch {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let Settings { quota, devices, check_user_access, .. } = self.settings.get();
+        let Settings { quota, devices, user_access, .. } = self.settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
         let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let devices = devices.then(claims::kinds).into_iter().flatten();
-        let access = check_user_access.then(access::kinds).into_iter().flatten();
+        let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
         others.into_iter().chain(quota).chain(devices).chain(access).collect()
     }
 

@@ -60,6 +60,6 @@ mod scenarios;
 
 pub use catalog::Catalog;
 pub use decide::Dispatch;
-pub use gantry_pods::{amounts, app_wrapper, demand, pod_sets};
+pub use gantry_pods::{amounts, app_wrapper, demand, pod_sets, privilege};
 pub use progress::Progress;
-pub use settings::{Inference, Live, Settings};
+pub use settings::{Inference, Live, Settings, UserAccess};

@@ -32,7 +32,7 @@ mod before;
 mod notes;
 mod removal;
 
-use authors::{barred, kept_back, whose};
+use authors::{barred, kept_back, made_for, whose};
 use before::{ask, await_access, label};
 use notes::note;
 use removal::{hurry, remove, since_leaving, wait_for_pods};
@@ -84,9 +84,9 @@ impl Controller for Progress {
 
     fn kinds(&self) -> Vec<Kind> {
         let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>()];
-        let Settings { quota, check_user_access, .. } = self.settings.get();
+        let Settings { quota, user_access, .. } = self.settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
-        let access = check_user_access.then(access::kinds).into_iter().flatten();
+        let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
         own.into_iter().chain(self.catalog.kinds()).chain(quota).chain(access).collect()
     }
 
@@ -135,8 +135,9 @@ impl Controller for Progress {
         if let Some(open) = open.filter(|_| wrapper.status.can_run) {
             return ask(&wrapper, open);
         }
-        let checks = self.settings.get().check_user_access;
-        let kept_back = checks.then(|| kept_back(world, &wrapper, &items, now)).flatten();
+        let access = self.settings.get().user_access;
+        let kept_back =
+            access.is_checked().then(|| kept_back(world, &wrapper, &items, access, now)).flatten();
         if let Some(open) = kept_back.as_ref().filter(|it| wrapper.status.can_run && it.is_open()) {
             return await_access(&wrapper, open);
         }
@@ -432,7 +433,9 @@ fn create(seen: &Seen, plan: &mut Plan) {
     for item in &seen.items {
         let Ok(made) = &item.made else { continue };
         match item.standing {
-            Standing::Absent => plan.write(made.clone().create()),
+            Standing::Absent => {
+                plan.steps.extend(made_for(wrapper, made, seen.settings.user_access))
+            }
             Standing::Going => plan.held.push(Held {
                 about: wrapper.about(),
                 reason: "ItemGoing".into(),

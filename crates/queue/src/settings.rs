@@ -38,8 +38,8 @@ pub struct Settings {
     /// Whether lower priorities are taken back for a higher one (`activeEviction`). Without effect where
     /// nothing is [preempted](Settings::preempts): ask [`Settings::evicts`].
     pub active_eviction: bool,
-    /// Whether authors must be allowed to create what they wrap (`checkUserAccess`).
-    pub check_user_access: bool,
+    /// With whose rights items are created (`checkUserAccess`).
+    pub user_access: UserAccess,
     /// Whether claims to devices are looked at: the controllers of devices run beside the queue.
     pub devices: bool,
 }
@@ -60,7 +60,7 @@ impl Default for Settings {
             packing_check: false,
             fairness: false,
             active_eviction: false,
-            check_user_access: false,
+            user_access: UserAccess::Unchecked,
             devices: false,
         }
     }
@@ -83,6 +83,33 @@ impl Settings {
     #[must_use]
     pub fn packs(&self) -> bool {
         self.packing_check || self.evicts()
+    }
+}
+
+/// With whose rights the items of AppWrappers are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UserAccess {
+    /// With those of the queue, whoever wrote them: whoever may create AppWrappers in a namespace may create
+    /// there whatever the queue may.
+    #[default]
+    Unchecked,
+    /// With those of the queue, after the server was asked whether the author may create them, and may do what
+    /// else such an object takes ([`crate::privilege`]).
+    Reviewed,
+    /// With those of the author, in whose name they are created: the server checks all that it checks of
+    /// anybody. It is asked before whether the author may create them, so that no quota is given to items that
+    /// are refused.
+    OnBehalf,
+}
+
+impl UserAccess {
+    /// Whether the rights of authors matter.
+    #[must_use]
+    pub fn is_checked(self) -> bool {
+        match self {
+            Self::Unchecked => false,
+            Self::Reviewed | Self::OnBehalf => true,
+        }
     }
 }
 

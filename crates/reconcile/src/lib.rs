@@ -32,4 +32,4 @@ pub use labels::Selector;
 pub use object::{Key, Meta, Owner, Reference, Resource, Revision, Scope, Uid};
 pub use plan::{Note, Plan, Step};
 pub use world::{Change, Kind, Place, Shelf, View, World};
-pub use write::{Fence, Outcome, Part, Propagation, Refusal, Write};
+pub use write::{Fence, Outcome, Part, Propagation, Refusal, User, Write};

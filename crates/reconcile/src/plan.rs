@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::held::Held;
 use crate::object::Reference;
-use crate::write::{Outcome, Write};
+use crate::write::{Outcome, User, Write};
 
 /// The answer of a controller to what it saw.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +75,9 @@ pub struct Step {
     /// Whether it only says something. Where requests are few it gives way to those that do something, and
     /// is planned anew a while later: by then there may be something else to say.
     pub can_wait: bool,
+    /// The user in whose name the write is made: the server checks their rights and not the controller's. It is
+    /// refused by a writer that cannot act for users, and never made with other rights instead.
+    pub on_behalf_of: Option<Box<User>>,
     /// Carried out when the write took, and only then, without planning anew in between. Who plans
     /// next must be able to go on from any of them: a process may end after each.
     pub then: Vec<Step>,
@@ -85,7 +88,8 @@ impl Step {
     #[must_use]
     pub fn new(write: Write) -> Self {
         let (done, gone, then) = (Vec::new(), Vec::new(), Vec::new());
-        Self { write, done, refused: None, provided: None, gone, can_wait: false, then }
+        let (refused, provided, on_behalf_of) = (None, None, None);
+        Self { write, done, refused, provided, gone, can_wait: false, on_behalf_of, then }
     }
 
     /// Tells this too when the write took.
@@ -113,6 +117,12 @@ impl Step {
     #[must_use]
     pub fn can_wait(self) -> Self {
         Self { can_wait: true, ..self }
+    }
+
+    /// Writes in the name of a user.
+    #[must_use]
+    pub fn on_behalf_of(self, user: User) -> Self {
+        Self { on_behalf_of: Some(Box::new(user)), ..self }
     }
 
     /// Carries this out when the write took.

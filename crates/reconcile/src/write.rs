@@ -69,6 +69,19 @@ pub enum Write {
     },
 }
 
+/// A user as API servers know them: in whose name a write may be made instead of the controller's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// Tells users of the same name apart; empty where the server has no such thing.
+    pub uid: String,
+    /// The groups.
+    pub groups: Vec<String>,
+    /// What else the server knows of them, by key.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
 /// Which part of an object is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {

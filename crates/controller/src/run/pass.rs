@@ -200,7 +200,9 @@ impl Desk {
             }
         }
         let answer = match provided {
-            Ok(()) => self.writer.write(&self.seat.actor, write).await,
+            Ok(()) => {
+                self.writer.write(&self.seat.actor, write, step.on_behalf_of.as_deref()).await
+            }
             Err(answer) => answer,
         };
         drop(place);

@@ -159,12 +159,7 @@ impl Stage {
         let metrics = Metrics::new(&Build::default());
         let meters = Meters::register(&metrics).unwrap();
         let counters = Counters::register(&metrics).unwrap();
-        let actor = Actor {
-            client: client.clone(),
-            manager: "m".to_owned(),
-            component: "c".to_owned(),
-            host: String::new(),
-        };
+        let actor = Actor::new(client.clone(), "m", "c");
         let controller = Arc::new(Obedient::default());
         let seats =
             vec![Seat::new(Arc::clone(&controller) as Arc<dyn Controller>, Arc::new(actor))];
@@ -320,20 +315,19 @@ async fn nothing_is_written_without_a_permit() {
     let client = transport::in_process(|_: Request<Bytes>| async {
         Response::new(Full::new(Bytes::from("{}")))
     });
-    let actor =
-        Actor { client, manager: "m".to_owned(), component: "c".to_owned(), host: String::new() };
+    let actor = Actor::new(client, "m", "c");
     let (grant, permit) = Permit::on_grant(clock.clone());
     let limiter = Arc::new(Limiter::new(clock.clone(), None));
     let limit = Duration::from_secs(1);
     let writer = Writer { clock, limiter, permit, limit };
     let write = Write::Create { resource: Thing::RESOURCE, body: json!({}) };
     let no = gantry_reconcile::Outcome::Unanswered("not leading".to_owned());
-    assert_eq!(writer.write(&actor, &write).await.outcome, no);
+    assert_eq!(writer.write(&actor, &write, None).await.outcome, no);
     grant.until(Moment::default() + limit);
     let yes = gantry_reconcile::Outcome::Done(Some(json!({})));
-    assert_eq!(writer.write(&actor, &write).await.outcome, yes);
+    assert_eq!(writer.write(&actor, &write, None).await.outcome, yes);
     grant.revoke();
-    assert_eq!(writer.write(&actor, &write).await.outcome, no);
+    assert_eq!(writer.write(&actor, &write, None).await.outcome, no);
 }
 
 /// Sees a kind through other eyes, or has the same name.
@@ -358,12 +352,7 @@ impl Controller for Namesake {
 async fn mistakes_in_the_wiring_are_refused() {
     let client =
         transport::in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
-    let actor = Arc::new(Actor {
-        client,
-        manager: "m".to_owned(),
-        component: "c".to_owned(),
-        host: String::new(),
-    });
+    let actor = Arc::new(Actor::new(client, "m", "c"));
     let seat = |name, kind| Seat::new(Arc::new(Namesake(name, kind)), Arc::clone(&actor));
     let thing: fn() -> Kind = Kind::of::<Thing>;
     let table = [

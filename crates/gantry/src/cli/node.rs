@@ -121,16 +121,11 @@ async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> 
         }
         Command::Remove(names) => (each(names, &nodes, shape::remove)?, "removed"),
     };
-    let actor = Arc::new(Actor {
-        client: cluster.client,
-        manager: "gantry".to_owned(),
-        component: "gantry".to_owned(),
-        host: String::new(),
-    });
+    let actor = Arc::new(Actor::new(cluster.client, "gantry", "gantry"));
     let writer = Writer::alone(Clock::system(), LIMIT);
     for write in &writes {
         let name = write.key();
-        match writer.write(&actor, write).await.outcome {
+        match writer.write(&actor, write, None).await.outcome {
             Outcome::Done(_) => output.result(format_args!("node/{name} {done}"))?,
             Outcome::Absent => bail!("node {name} is gone"),
             Outcome::Stale(why) => {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::ArgAction;
 use gantry_placement::admission::Mode;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
+use gantry_queue::UserAccess;
 use gantry_sim::logs::Logs;
 use gantry_store::{Durability, OpenError, Store};
 use tokio_util::sync::CancellationToken;
@@ -59,10 +61,12 @@ pub(super) struct Arguments {
     #[arg(long, help_heading = "Cluster")]
     quota: bool,
 
-    /// Let AppWrappers run only if their authors may create what they wrap.
+    /// Whether what an AppWrapper wraps is created in the name of its author, with the author's rights.
     ///
-    /// Who made an AppWrapper is recorded when it is made: one from before is held.
-    #[arg(long, help_heading = "Cluster")]
+    /// Who wrote an AppWrapper is recorded when it is written: one from before is held. Off (`=false`), whoever
+    /// may create AppWrappers in a namespace may create objects of every kind there, whatever their roles say.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(default_value_t = true, default_missing_value = "true", help_heading = "Cluster")]
     check_user_access: bool,
 
     /// Who gives pods that claim devices to nodes, where they do not say.
@@ -175,15 +179,18 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     apiserver::watch_store(&store, &mut tasks);
     progress.done(output, "api server", &format!("https://{address}"));
     let door = Door::of_server(&api);
-    let kinds = up::install_kinds(&door).await?;
-    let asked = Questions { devices: Some(devices_mode.into()), authors: check_user_access };
+    let access = if check_user_access { UserAccess::OnBehalf } else { UserAccess::Unchecked };
+    let kinds = up::install_kinds(&door, access).await?;
+    // Where the queue is an operator's, recording authors is too.
+    let authors = check_user_access && !no_queue;
+    let asked = Questions { devices: Some(devices_mode.into()), authors };
     questions::settle(&api, &door, asked).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),
         certificates: authority,
         scheduler: !no_scheduler,
-        queue: (!no_queue).then_some(up::Queue { quota, check_user_access, infer_shapes }),
+        queue: (!no_queue).then_some(up::Queue { quota, access, infer_shapes }),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
     let count = cluster.controllers();
@@ -195,7 +202,9 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     if demo {
         let devices = cluster.publish_devices(&api, &mut tasks)?;
         progress.done(output, "devices", &format!("{devices}; look with: gantry devices top"));
-        let count = up::apply(&door, &clock, up::DEMO).await?;
+        // As a user would: what it has made by the queue is made in somebody's name.
+        let admin = up::accounts::administrator(&api);
+        let count = up::apply(&admin, &clock, up::DEMO).await?;
         progress.done(output, "demo", &format!("{count} objects; look with: gantry status"));
     }
     // Last: whoever waits for this file finds a cluster that is ready.

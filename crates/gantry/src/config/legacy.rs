@@ -50,6 +50,7 @@ pub const NAMES: &[Name] = &[
     usual("metrics-bind-address", "metrics.bindAddress"),
     usual("health-probe-bind-address", "health.bindAddress"),
     usual("leader-elect", "leaderElection.leaderElect"),
+    usual("check-user-access", "mcad.checkUserAccess"),
     mcad("dynamicpriority", Some("DYNAMICPRIORITY"), "mcad.dynamicPriority"),
     mcad("preemption", Some("PREEMPTION"), "mcad.preemption"),
     mcad("backofftime", Some("BACKOFFTIME"), "mcad.backoffTime"),

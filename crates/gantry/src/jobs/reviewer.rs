@@ -12,11 +12,11 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use gantry_controller::Handle;
 use gantry_process::clock::Clock;
-use gantry_queue::Catalog;
-use gantry_queue::access::{self, Answer, Question, Recording, Right};
+use gantry_queue::access::{self, Answer, Attributes, Need, Question, Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::author::{Author, CONFIGURATION};
 use gantry_queue::catalog::Entry;
+use gantry_queue::{Catalog, UserAccess};
 use gantry_reconcile::{Change, Controller, Key, Kind, Plan, Shelf, View, World};
 use http::Request;
 use jiff::Timestamp;
@@ -46,6 +46,8 @@ const KIND: (u32, Duration) = (20, Duration::from_millis(50));
 #[derive(Debug)]
 pub(super) struct Reviewer {
     catalog: Catalog,
+    /// With whose rights items are created: what has to be known of authors depends on it.
+    access: UserAccess,
     /// Who came, or changed.
     heard: Mutex<BTreeSet<Key>>,
     news: Notify,
@@ -88,8 +90,8 @@ struct Edge<'a> {
 
 impl Reviewer {
     /// One that knows the kinds of items from here.
-    pub(super) fn new(catalog: Catalog) -> Self {
-        Self { catalog, heard: Mutex::default(), news: Notify::new() }
+    pub(super) fn new(catalog: Catalog, access: UserAccess) -> Self {
+        Self { catalog, access, heard: Mutex::default(), news: Notify::new() }
     }
 
     /// Asks whatever has to be known.
@@ -124,8 +126,8 @@ impl Reviewer {
             }
             for key in keys {
                 let Some(wrapper) = shelf.get(&key) else { continue };
-                let asked = access::questions(handle.world(), &wrapper, now);
-                let unsettled = is_open(handle.world(), &wrapper, now);
+                let asked = access::questions(handle.world(), &wrapper, self.access, now);
+                let unsettled = is_open(handle.world(), &wrapper, self.access, now);
                 if unsettled || !asked.is_empty() {
                     open.insert(key);
                 }
@@ -171,8 +173,15 @@ impl Reviewer {
     }
 
     async fn ask(&self, question: &Question, edge: Edge<'_>) -> kube::Result<Option<Answer>> {
-        let Question { author, namespace, name } = question;
+        let Question { author, namespace, need } = question;
         let Some(author) = Author::read(author) else { return Ok(None) };
+        let name = match need {
+            Need::Create(name) => name,
+            Need::Privilege(privilege) => {
+                let asked = Attributes::of(privilege);
+                return edge.review(&author, namespace, asked).await.map(Some);
+            }
+        };
         let (tries, pause) = KIND;
         for _ in 0..tries {
             let resource = match self.catalog.look(name, Timestamp::MIN) {
@@ -183,15 +192,7 @@ impl Reviewer {
                     continue;
                 }
             };
-            let (group, version) = (&resource.group, &resource.version);
-            let body = author.review(namespace, group, version, &resource.plural);
-            let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-            let request =
-                Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-            let request = request.body(body.to_string().into_bytes());
-            let request = request.map_err(kube::Error::HttpError)?;
-            let said = edge.client.request::<Value>(request).await?;
-            return Ok(Some(read(&said, &resource.plural, group)));
+            return edge.review(&author, namespace, Attributes::create(&resource)).await.map(Some);
         }
         Ok(None)
     }
@@ -203,16 +204,16 @@ impl Reviewer {
 }
 
 /// Whether it is not known yet what the author of an AppWrapper may create.
-fn is_open(world: &World, wrapper: &AppWrapper, now: Timestamp) -> bool {
+fn is_open(world: &World, wrapper: &AppWrapper, access: UserAccess, now: Timestamp) -> bool {
     let found = match wrapper.status.can_run {
-        true => access::may_create(world, wrapper, now),
-        false => access::may_pass(world, wrapper, now),
+        true => access::may_create(world, wrapper, access, now),
+        false => access::may_pass(world, wrapper, access, now),
     };
     is_undecided(wrapper) && found.is_err_and(|it| it.is_open())
 }
 
-/// What a server says to a SubjectAccessReview about a resource of a group.
-pub(crate) fn read(said: &Value, resource: &str, group: &str) -> Answer {
+/// What a server says to a SubjectAccessReview.
+pub(crate) fn read(said: &Value, asked: Attributes) -> Answer {
     let text = |name: &str| said["status"][name].as_str().unwrap_or_default().to_owned();
     if said["status"]["allowed"] == true {
         return Answer::Allowed;
@@ -220,11 +221,26 @@ pub(crate) fn read(said: &Value, resource: &str, group: &str) -> Answer {
     // What went wrong with a role is why it does not count: who asks for the object itself is told the same.
     let words = [text("reason"), text("evaluationError")];
     let words: Vec<&str> = words.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
-    let (resource, group) = (resource.to_owned(), group.to_owned());
-    Answer::Denied { resource, group, reason: words.join(": ") }
+    Answer::Denied { asked, reason: words.join(": ") }
 }
 
 impl Edge<'_> {
+    /// Asks the server whether an author may do something in a namespace.
+    async fn review(
+        self,
+        author: &Author,
+        namespace: &str,
+        asked: Attributes,
+    ) -> kube::Result<Answer> {
+        let body = author.review(namespace, &asked);
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let request = Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(body.to_string().into_bytes());
+        let request = request.map_err(kube::Error::HttpError)?;
+        let said = self.client.request::<Value>(request).await?;
+        Ok(read(&said, asked))
+    }
+
     /// Finds out since when authors are recorded, for as long as it is asked to.
     async fn follow_recording(self) {
         let Self { client, clock, .. } = self;
@@ -324,11 +340,9 @@ mod tests {
 
     #[test]
     fn ds_9_what_is_not_allowed_is_denied_in_the_words_of_the_server() {
-        let denied = |reason: &str| Answer::Denied {
-            resource: "jobs".to_owned(),
-            group: "batch".to_owned(),
-            reason: reason.to_owned(),
-        };
+        let jobs = gantry_reconcile::Resource::namespaced("batch", "v1", "jobs", "Job");
+        let asked = || Attributes::create(&jobs);
+        let denied = |reason: &str| Answer::Denied { asked: asked(), reason: reason.to_owned() };
         let table = [
             (json!({"allowed": true, "reason": "RBAC: allowed"}), Answer::Allowed),
             (json!({"allowed": false}), denied("")),
@@ -338,7 +352,7 @@ mod tests {
             (json!({}), denied("")),
         ];
         for (status, expected) in table {
-            assert_eq!(read(&json!({"status": status}), "jobs", "batch"), expected, "{status}");
+            assert_eq!(read(&json!({"status": status}), asked()), expected, "{status}");
         }
     }
 

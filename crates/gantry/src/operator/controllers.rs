@@ -188,17 +188,12 @@ pub(super) fn start(
     let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
     let configs = settings.devices.enabled.then(Reader::new);
     if let Some(configs) = &configs {
-        let actor = Actor {
-            client: client.clone(),
-            manager: devices::MANAGER.to_owned(),
-            component: devices::COMPONENT.to_owned(),
-            host: String::new(),
-        };
+        let actor = Actor::new(client.clone(), devices::MANAGER, devices::COMPONENT);
         seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
     }
-    seats.extend(
-        queue.iter().flat_map(|part| part.seats(&client, |name| is_chosen(settings, name))),
-    );
+    let actor = Arc::new(jobs::actor(client.clone()));
+    seats
+        .extend(queue.iter().flat_map(|part| part.seats(&actor, |name| is_chosen(settings, name))));
     let live = queue.as_ref().map_or_else(
         || Live::new(jobs::settings(&settings.mcad, &settings.devices)),
         jobs::Part::live,
@@ -268,12 +263,7 @@ fn chosen(settings: &Operator) -> Vec<Member> {
 
 /// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
 fn seat(member: Member, client: &kube::Client) -> Seat {
-    let actor = Actor {
-        client: client.clone(),
-        manager: member.manager.to_owned(),
-        component: member.component.to_owned(),
-        host: String::new(),
-    };
+    let actor = Actor::new(client.clone(), member.manager, member.component);
     Seat { controller: member.controller, actor: Arc::new(actor), workers: member.workers }
 }
 
@@ -433,7 +423,9 @@ mod tests {
             let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
             assert_eq!(names, runs, "{why}");
             let part = queue(&settings, &Metrics::new(&Build::default())).unwrap();
-            let seats = part.map(|it| it.seats(&client, |name| is_chosen(&settings, name)));
+            let seats = part.map(|it| {
+                it.seats(&Arc::new(jobs::actor(client.clone())), |name| is_chosen(&settings, name))
+            });
             let names: Vec<_> = seats.iter().flatten().map(|it| it.controller.name()).collect();
             let own: Vec<_> =
                 names.into_iter().filter(|it| ALL.iter().any(|known| known.name == *it)).collect();

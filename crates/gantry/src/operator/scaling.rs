@@ -142,12 +142,7 @@ impl Part {
                 in_process(move |request| route(Arc::clone(&pools), client.clone(), request))
             }
         };
-        let actor = Arc::new(Actor {
-            client,
-            manager: "gantry-scaling".to_owned(),
-            component: "gantry-scaling".to_owned(),
-            host: String::new(),
-        });
+        let actor = Arc::new(Actor::new(client, "gantry-scaling", "gantry-scaling"));
         let counts = Counts::register(metrics, self.ledger.clone())?;
         let mut seats = vec![
             Seat::new(self.controller.clone(), Arc::clone(&actor)),

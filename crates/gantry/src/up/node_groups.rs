@@ -17,7 +17,7 @@ use super::Door;
 use crate::operator::stock::Counts;
 
 /// Where groups are, and the ledger.
-const NAMESPACE: &str = "kube-system";
+pub(super) const NAMESPACE: &str = "kube-system";
 
 /// How long a pretended node may take to be ready.
 const PROVISION: Duration = Duration::from_secs(20 * 60);
@@ -51,12 +51,7 @@ pub(super) fn seats(
     let counts = Counts::register(metrics, ledger.clone())?;
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
     let scaling = Arc::new(scaling);
-    let actor = Arc::new(Actor {
-        client: door.client(),
-        manager: "gantry-scaling".to_owned(),
-        component: "gantry-scaling".to_owned(),
-        host: String::new(),
-    });
+    let actor = Arc::new(Actor::new(door.client(), "gantry-scaling", "gantry-scaling"));
     let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
     let mut seats = vec![
         Seat::new(scaling.clone(), Arc::clone(&actor)),

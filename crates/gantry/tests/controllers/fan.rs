@@ -134,12 +134,7 @@ impl Running {
         options: Options,
         meters: &Meters,
     ) -> Self {
-        let actor = Arc::new(Actor {
-            client: client.clone(),
-            manager: "fan-manager".to_owned(),
-            component: "fan-controller".to_owned(),
-            host: String::new(),
-        });
+        let actor = Arc::new(Actor::new(client.clone(), "fan-manager", "fan-controller"));
         let seats = vec![Seat::new(Arc::new(Fan), actor)];
         let jitter = fastrand::Rng::with_seed(3);
         let clock = Clock::system();

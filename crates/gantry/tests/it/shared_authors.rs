@@ -84,14 +84,30 @@ async fn create(site: &Site, user: &str, object: &Value) -> Response {
 
 /// What must be there before the operator is: its rights, the users', and an AppWrapper from before.
 pub(crate) async fn prepare(site: &Site) {
-    site.apply_file(&manifests().join("optional/check-user-access.yaml")).await;
-    let both = ["alice", "bob"];
-    for object in grant("wraps", &both, "workload.codeflare.dev", "appwrappers") {
+    site.apply_file(&manifests().join("45-check-user-access.yaml")).await;
+    let all = ["alice", "bob", "carol"];
+    for object in grant("wraps", &all, "workload.codeflare.dev", "appwrappers") {
         site.apply(&object).await;
     }
     for object in grant("runs", &["alice"], "batch", "jobs") {
         site.apply(&object).await;
     }
+    // Carol may create bindings, and the operator may bind every role.
+    for object in grant("binds", &["carol"], "rbac.authorization.k8s.io", "rolebindings") {
+        site.apply(&object).await;
+    }
+    let rbac = "rbac.authorization.k8s.io";
+    site.apply(&json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole",
+        "metadata": { "name": "wrapped-bindings",
+            "labels": { "gantry.dev/aggregate-to-wrapped-kinds": "true" } },
+        "rules": [
+            { "apiGroups": [rbac], "resources": ["rolebindings"],
+                "verbs": ["create", "delete", "get", "list", "watch"] },
+            { "apiGroups": [rbac], "resources": ["clusterroles"], "verbs": ["bind"] },
+        ],
+    }))
+    .await;
     // It says that an administrator made it, and nobody looked.
     let mut early = wrapper("early");
     let forged = json!({ "username": "admin", "groups": ["system:masters"] }).to_string();
@@ -116,6 +132,7 @@ pub(crate) async fn ds_9(
         clock.sleep(Duration::from_millis(100)).await;
     }
     denied_and_allowed(site).await;
+    attack_a_binding_that_the_author_could_not_create(site).await;
     recorded(site).await;
 
     // One from before has no author, whatever it says.
@@ -161,6 +178,26 @@ async fn denied_and_allowed(site: &Site) {
     assert_eq!(failed["message"], refused["status"]["message"]);
     assert!(condition(&refused, "HeadOfLine").is_none(), "it never passed: {refused:#}");
     assert_eq!(site.get(&format!("{JOBS}/refused")).await.status.as_u16(), 404);
+}
+
+/// The operator may bind any role, its author may only create bindings: the server would refuse the author.
+async fn attack_a_binding_that_the_author_could_not_create(site: &Site) {
+    let rbac = "rbac.authorization.k8s.io";
+    let mut attack = wrapper("attack");
+    attack["spec"]["resources"]["GenericItems"][0]["generictemplate"] = json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": { "name": "attack" },
+        "roleRef": { "apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "apiGroup": rbac, "kind": "User", "name": "carol" }],
+    });
+    let place = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    let binding = &attack["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+    let directly = site.admin.send(by("carol", Request::post(place, binding))).await.unwrap();
+    assert_eq!(directly.status.as_u16(), 403, "{}", directly.text());
+    done(&create(site, "carol", &attack).await);
+    let refused = site.until(&format!("{WRAPPERS}/attack"), is("Failed")).await;
+    let words = "user \"carol\" cannot bind resource \"clusterroles\" named \"cluster-admin\"";
+    assert!(message(&refused).contains(words), "{}", message(&refused));
+    assert_eq!(site.get(&format!("{place}/attack")).await.status.as_u16(), 404);
 }
 
 /// Who the author is changes with who writes the items, and in no other way.

@@ -181,6 +181,7 @@ pub(crate) async fn rb_1(site: &Site) {
     let (own, rbac, queue) =
         ("gantry-system", "rbac.authorization.k8s.io", "workload.codeflare.dev");
     let definitions = "customresourcedefinitions";
+    let hooks = "mutatingwebhookconfigurations";
     let table = [
         // expected verb group resource namespace name
         (true, "get", "", "configmaps", own, "gantry-config"),
@@ -222,7 +223,10 @@ pub(crate) async fn rb_1(site: &Site) {
         (false, "impersonate", "", "users", "", "x"),
         (false, "create", "apps", "daemonsets", "default", ""),
         (false, "update", "apps", "deployments", own, "gantry-operator"),
-        (false, "create", "authorization.k8s.io", "subjectaccessreviews", "", ""),
+        (true, "create", "authorization.k8s.io", "subjectaccessreviews", "", ""),
+        (true, "patch", "admissionregistration.k8s.io", hooks, "", "gantry-queue"),
+        (false, "patch", "admissionregistration.k8s.io", hooks, "", "others"),
+        (false, "create", "", "secrets", "default", ""),
         (false, "update", "machine.openshift.io", "machinesets", "default", "x"),
     ];
     let (given, refused): (Vec<_>, Vec<_>) = table.into_iter().partition(|(given, ..)| *given);

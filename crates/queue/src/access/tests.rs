@@ -37,7 +37,8 @@ fn world(pods: Option<(Answer, i64)>, job: Option<(Answer, i64)>) -> World {
     let pod = TypeName { api_version: "v1".into(), kind: "Pod".into() };
     for (name, answer) in [(pod, pods), (jobs(), job)] {
         if let Some((answer, second)) = answer {
-            let question = Question { author: ALICE.to_owned(), namespace: "n".to_owned(), name };
+            let need = Need::Create(name);
+            let question = Question { author: ALICE.to_owned(), namespace: "n".to_owned(), need };
             world.shelf::<Right>().set(question.answered(answer, at(second)));
         }
     }
@@ -46,7 +47,8 @@ fn world(pods: Option<(Answer, i64)>, job: Option<(Answer, i64)>) -> World {
 
 fn no() -> Answer {
     let (resource, group) = ("jobs".to_owned(), "batch".to_owned());
-    Answer::Denied { resource, group, reason: "no binding".to_owned() }
+    let asked = Attributes { verb: "create".to_owned(), resource, group, ..Attributes::default() };
+    Answer::Denied { asked, reason: "no binding".to_owned() }
 }
 
 #[test]
@@ -75,15 +77,17 @@ fn ds_9_an_answer_counts_for_as_long_as_it_may_be_true() {
     for (why, about_jobs, now, kept_back, asked) in table {
         let world = world(yes.clone(), about_jobs);
         let wrapper = wrapper(Some(ALICE));
-        let found = may_pass(&world, &wrapper, at(now)).err().map(|it| it.to_string());
+        let found = may_pass(&world, &wrapper, UserAccess::Reviewed, at(now))
+            .err()
+            .map(|it| it.to_string());
         match kept_back {
             None => assert_eq!(found, None, "{why}"),
             Some(part) => {
                 assert!(found.as_ref().is_some_and(|it| it.contains(part)), "{why}: {found:?}");
             }
         }
-        let questions = questions(&world, &wrapper, at(now));
-        assert_eq!(questions.iter().any(|it| it.name == jobs()), asked, "{why}");
+        let questions = questions(&world, &wrapper, UserAccess::Reviewed, at(now));
+        assert_eq!(questions.iter().any(|it| it.need == Need::Create(jobs())), asked, "{why}");
     }
 }
 
@@ -110,7 +114,9 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
         ),
     ];
     for (why, world, author, kept_back) in table {
-        let found = may_pass(&world, &wrapper(author), at(111)).err().map(|it| it.to_string());
+        let found = may_pass(&world, &wrapper(author), UserAccess::Reviewed, at(111))
+            .err()
+            .map(|it| it.to_string());
         match kept_back {
             None => assert_eq!(found, None, "{why}"),
             Some(part) => {
@@ -118,9 +124,9 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
             }
         }
     }
-    assert_eq!(questions(&all(), &wrapper(None), at(111)), []);
+    assert_eq!(questions(&all(), &wrapper(None), UserAccess::Reviewed, at(111)), []);
     assert_eq!(
-        questions(&all(), &wrapper(Some("alice")), at(111)),
+        questions(&all(), &wrapper(Some("alice")), UserAccess::Reviewed, at(111)),
         [],
         "there is nobody to ask about"
     );
@@ -131,20 +137,28 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
 fn ds_9_what_is_made_was_asked_for() {
     let world = world(Some((Answer::Allowed, 110)), Some((Answer::NoKind, 110)));
     let mut wrapper = wrapper(Some(ALICE));
-    assert_eq!(may_pass(&world, &wrapper, at(111)), Ok(()));
-    let kept = may_create(&world, &wrapper, at(111)).unwrap_err();
+    assert_eq!(may_pass(&world, &wrapper, UserAccess::Reviewed, at(111)), Ok(()));
+    let kept = may_create(&world, &wrapper, UserAccess::Reviewed, at(111)).unwrap_err();
     assert!(kept.is_open(), "{kept}");
-    assert_eq!(questions(&world, &wrapper, at(112)).len(), 0, "it waits");
+    assert_eq!(questions(&world, &wrapper, UserAccess::Reviewed, at(112)).len(), 0, "it waits");
     wrapper.status.can_run = true;
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Pending);
-    assert_eq!(questions(&world, &wrapper, at(112)).len(), 1, "it is to be made");
+    assert_eq!(
+        questions(&world, &wrapper, UserAccess::Reviewed, at(112)).len(),
+        1,
+        "it is to be made"
+    );
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Running);
-    assert_eq!(questions(&world, &wrapper, at(150)), [], "it was made");
+    assert_eq!(questions(&world, &wrapper, UserAccess::Reviewed, at(150)), [], "it was made");
 }
 
 #[test]
 fn ds_9_the_same_again_is_no_news() {
-    let question = Question { author: ALICE.to_owned(), namespace: "n".to_owned(), name: jobs() };
+    let question = Question {
+        author: ALICE.to_owned(),
+        namespace: "n".to_owned(),
+        need: Need::Create(jobs()),
+    };
     let shelf = gantry_reconcile::Shelf::<Right>::at(Right::RESOURCE);
     let table = [
         ("the first", Answer::Allowed, 0, true),
@@ -167,7 +181,7 @@ fn no_question_is_mistaken_for_another() {
     let question = |author: &str, version: &str, kind: &str| Question {
         author: author.to_owned(),
         namespace: "n".to_owned(),
-        name: TypeName { api_version: version.into(), kind: kind.into() },
+        need: Need::Create(TypeName { api_version: version.into(), kind: kind.into() }),
     };
     let all = [
         question("a", "v1", "Pod"),
@@ -182,4 +196,67 @@ fn no_question_is_mistaken_for_another() {
     let read: Value =
         json!({"metadata": {"name": "x"}, "author": "a", "answer": no(), "at": at(1)});
     assert_eq!(serde_json::from_value::<Right>(read).unwrap().answer, no());
+}
+
+/// A RoleBinding, a Role and a Secret for a token, which give more than the right to create them.
+fn granting() -> AppWrapper {
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let token = json!({"name": "s", "annotations": {"kubernetes.io/service-account.name": "sa"}});
+    let object = json!({
+        "metadata": {
+            "name": "a", "namespace": "n", "creationTimestamp": at(100),
+            "annotations": {crate::app_wrapper::AUTHOR: ALICE},
+        },
+        "spec": {"resources": {"GenericItems": [
+            {"generictemplate": {"apiVersion": rbac, "kind": "RoleBinding", "metadata": {"name": "b"},
+                "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}}},
+            {"generictemplate": {"apiVersion": rbac, "kind": "Role", "metadata": {"name": "r"}}},
+            {"generictemplate": {"apiVersion": "v1", "kind": "Secret",
+                "type": "kubernetes.io/service-account-token", "metadata": token}},
+        ]}},
+    });
+    serde_json::from_value(object).unwrap()
+}
+
+#[test]
+fn ds_9_authors_need_what_the_server_would_ask_of_them_for_objects_that_give_rights() {
+    let wrapper = granting();
+    let world = world(None, None);
+    let asked = |access| -> Vec<String> {
+        let questions = questions(&world, &wrapper, access, at(111));
+        questions.into_iter().map(|it| it.need.to_string()).collect()
+    };
+    let creations = [
+        "create Role of rbac.authorization.k8s.io/v1",
+        "create RoleBinding of rbac.authorization.k8s.io/v1",
+        "create Secret of v1",
+    ];
+    let privileges = [
+        "bind resource \"clusterroles\" named \"cluster-admin\" in API group \
+         \"rbac.authorization.k8s.io\"",
+        "escalate resource \"roles\" named \"r\" in API group \"rbac.authorization.k8s.io\"",
+        "create resource \"serviceaccounts/token\" named \"sa\" in API group \"\"",
+    ];
+    assert_eq!(asked(UserAccess::Reviewed), [&creations[..], &privileges].concat());
+    // The server looks at these itself, and also at what the author holds.
+    assert_eq!(asked(UserAccess::OnBehalf), creations);
+    // Whoever may create all of them and lacks one of the others is refused, by its name.
+    for denied in questions(&world, &wrapper, UserAccess::Reviewed, at(111)) {
+        let Need::Privilege(privilege) = &denied.need else { continue };
+        let world = self::world(None, None);
+        for question in questions(&world, &wrapper, UserAccess::Reviewed, at(111)) {
+            let answer = match question == denied {
+                true => {
+                    let asked = Attributes::of(privilege);
+                    Answer::Denied { asked, reason: String::new() }
+                }
+                false => Answer::Allowed,
+            };
+            world.shelf::<Right>().set(question.answered(answer, at(111)));
+        }
+        let kept = may_pass(&world, &wrapper, UserAccess::Reviewed, at(112)).unwrap_err();
+        let words = format!("user \"alice\" cannot {} in the namespace \"n\"; ", denied.need);
+        assert!(kept.to_string().starts_with(&words), "{kept}");
+        assert_eq!(may_pass(&world, &wrapper, UserAccess::OnBehalf, at(112)), Ok(()));
+    }
 }

@@ -152,7 +152,8 @@ fn an_author_is_read_as_it_was_written() {
     for text in ["", "alice", "{}", r#"{"username":""}"#, r#"{"username":7}"#] {
         assert_eq!(Author::read(text), None, "{text}");
     }
-    let review = author.review("n", "batch", "v1", "jobs");
+    let jobs = gantry_reconcile::Resource::namespaced("batch", "v1", "jobs", "Job");
+    let review = author.review("n", &Attributes::create(&jobs));
     assert_eq!(
         review["spec"],
         json!({

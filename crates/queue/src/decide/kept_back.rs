@@ -12,10 +12,11 @@ const SAID: usize = 512;
 impl Turn<'_> {
     /// Why an AppWrapper is not even asked whether it fits, where that is so.
     pub(super) fn kept_back(&self, wrapper: &AppWrapper) -> Option<KeptBack> {
-        if !self.settings.check_user_access {
+        let access = self.settings.user_access;
+        if !access.is_checked() {
             return None;
         }
-        access::may_pass(self.world, wrapper, self.now).err()
+        access::may_pass(self.world, wrapper, access, self.now).err()
     }
 
     /// The same, and says so.

@@ -33,7 +33,7 @@ impl Turn<'_> {
     /// Tells those why they wait who do not know yet.
     pub(super) fn tell(&mut self) {
         let any = !self.closed.is_empty() || !self.barred.is_empty();
-        if !any && !self.settings.check_user_access {
+        if !any && !self.settings.user_access.is_checked() {
             return;
         }
         let most = if self.passed.is_empty() { TOLD.0 } else { TOLD.1 };
@@ -91,7 +91,7 @@ impl Turn<'_> {
             return None;
         }
         let wrapper = || self.world.shelf::<AppWrapper>().get(key);
-        let kept = self.settings.check_user_access.then(wrapper).flatten();
+        let kept = self.settings.user_access.is_checked().then(wrapper).flatten();
         if let Some(kept) = kept.and_then(|it| self.kept_back(&it)) {
             // Of the others it is known in a moment, and who may not have it is told by another.
             let lasting = kept.is_for_want_of_an_author();

@@ -406,7 +406,7 @@ fn who_was_not_seen_yet_is_decided_about_in_the_same_write() {
 /// Who is made the author of one that waits for one is news, though its place is the same.
 #[test]
 fn ds_9_another_author_wakes_the_queue() {
-    let settings = Settings { check_user_access: true, ..Settings::default() };
+    let settings = Settings { user_access: crate::UserAccess::Reviewed, ..Settings::default() };
     let dispatch = Dispatch::new(Live::new(settings));
     let world = World::new(dispatch.kinds());
     let resource = AppWrapper::RESOURCE;

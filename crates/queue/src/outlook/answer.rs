@@ -108,8 +108,8 @@ impl Answer {
             let message = "there is room for it".to_owned();
             return Wait { reason: Reason::Turn, message, until: Some(self.now) };
         }
-        if settings.check_user_access
-            && let Err(why) = access::may_pass(world, wrapper, self.now)
+        if settings.user_access.is_checked()
+            && let Err(why) = access::may_pass(world, wrapper, settings.user_access, self.now)
         {
             return Wait { reason: Reason::Access, message: why.to_string(), until: None };
         }

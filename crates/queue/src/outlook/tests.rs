@@ -92,7 +92,7 @@ fn ds_9_what_is_said_of_an_author_is_said_of_no_other() {
         by("alice", "large-too", 4, "5"),
     ];
     let plain = world(&wrappers, &[]);
-    let settings = Settings { check_user_access: true, ..Settings::default() };
+    let settings = Settings { user_access: crate::UserAccess::Reviewed, ..Settings::default() };
     let kinds = Dispatch::new(Live::new(settings)).kinds();
     let world = World::new(kinds);
     plain
@@ -103,7 +103,7 @@ fn ds_9_what_is_said_of_an_author_is_said_of_no_other() {
     wrappers.iter().for_each(|it| put::<AppWrapper>(&world, it.clone()));
     world.shelf::<Recording>().set(Recording::new(Timestamp::UNIX_EPOCH));
     let runs = world.shelf::<AppWrapper>().get(&Key::new("n", "runs")).unwrap();
-    let asked = access::questions(&world, &runs, now());
+    let asked = access::questions(&world, &runs, crate::UserAccess::Reviewed, now());
     world.shelf::<Right>().set(asked[0].answered(Answer::Allowed, now()));
     let open = "Access: whether user \"bob\" may create Pod of v1 in the namespace \"n\" is being \
                 found out";

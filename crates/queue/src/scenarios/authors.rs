@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::cluster::{Cast, JOBS, Play, catalog, node, scenario};
 use super::laws::{ends, job, proven};
-use crate::access::{self, Answer, Question, Recording, Right};
+use crate::access::{self, Answer, Attributes, Need, Question, Recording, Right};
 use crate::app_wrapper::{AUTHOR, AppWrapper, TypeName};
 use crate::author::Author;
-use crate::{Live, Progress, Settings};
+use crate::{Live, Progress, Settings, UserAccess};
 
 /// Asks about authors and is always answered: `bob` may not create Jobs, and everybody else may. What is said
 /// is put down on the server, where the other controllers of the harness see it.
@@ -36,7 +36,7 @@ impl Controller for Reviewer {
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return plan };
-        for question in access::questions(world, &wrapper, now) {
+        for question in access::questions(world, &wrapper, UserAccess::Reviewed, now) {
             let key = question.key();
             let mut body =
                 json!({"author": question.author, "answer": answer(&question), "at": now});
@@ -63,17 +63,17 @@ impl Controller for Reviewer {
 
 fn answer(question: &Question) -> Answer {
     let author = Author::read(&question.author).unwrap();
-    match (author.username.as_str(), &*question.name.kind) {
-        ("bob", "Job") => {
-            let (resource, group) = ("jobs".to_owned(), "batch".to_owned());
-            Answer::Denied { resource, group, reason: String::new() }
+    match (author.username.as_str(), &question.need) {
+        ("bob", Need::Create(name)) if &*name.kind == "Job" => {
+            let asked = Attributes::create(&JOBS);
+            Answer::Denied { asked, reason: String::new() }
         }
-        (_, _) => Answer::Allowed,
+        (_, Need::Create(_) | Need::Privilege(_)) => Answer::Allowed,
     }
 }
 
 fn settings() -> Settings {
-    Settings { check_user_access: true, ..Settings::default() }
+    Settings { user_access: UserAccess::Reviewed, ..Settings::default() }
 }
 
 /// A job that somebody made.
@@ -159,11 +159,7 @@ fn ds_9_nobody_makes_room_for_who_may_not() {
 #[test]
 fn ds_9_nothing_is_made_that_its_author_may_not_create() {
     let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
-    let denied = || Answer::Denied {
-        resource: "jobs".to_owned(),
-        group: "batch".to_owned(),
-        reason: String::new(),
-    };
+    let denied = || Answer::Denied { asked: Attributes::create(&JOBS), reason: String::new() };
     let table = [
         ("who may", Some("alice"), Some(Answer::Allowed), vec!["create"], None),
         ("nobody has asked", Some("alice"), None, vec![], Some("AccessUnsettled")),
@@ -188,7 +184,7 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
         let question = Question {
             author: json!({"username": "alice"}).to_string(),
             namespace: "test".to_owned(),
-            name: TypeName::of(&JOBS),
+            need: Need::Create(TypeName::of(&JOBS)),
         };
         if let Some(answer) = answer {
             world.shelf::<Right>().set(question.answered(answer, at(2)));

@@ -9,7 +9,7 @@ mod values;
 
 use anyhow::{Context as _, ensure};
 use gantry::config::source::WRITTEN_KEY;
-use gantry::manifests::manifests;
+use gantry::manifests::{CHECK_USER_ACCESS, manifests};
 use gantry::version::VERSION;
 use gantry_api::yaml;
 use serde_json::{Value, json};
@@ -109,7 +109,9 @@ fn about() -> Value {
 
 /// The one object of this kind that every deployment of the operator has.
 fn deployed(kind: &str) -> anyhow::Result<Value> {
-    let files = manifests().into_iter().filter(|it| !it.file.starts_with("optional/"));
+    // A namespace cannot have the cluster record authors: the chart keeps to its own rights.
+    let belongs = |file: &str| !file.starts_with("optional/") && file != CHECK_USER_ACCESS;
+    let files = manifests().into_iter().filter(|it| belongs(it.file));
     let mut found = files.flat_map(|it| it.objects).filter(|object| object["kind"] == kind);
     let object = found.next().with_context(|| format!("config/operator has no {kind}"))?;
     ensure!(found.next().is_none(), "config/operator has more than one {kind}");
@@ -202,7 +204,8 @@ fn in_release(deployment: Value) -> anyhow::Result<Value> {
     container["resources"] = json!("HELM_RESOURCES");
     // The ConfigMap is there before the operator, which need not look for it.
     let args = container["args"].as_array_mut().context("the container has no arguments")?;
-    args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with("--config=")));
+    let elsewhere = |arg: &str| arg.starts_with("--config=") || arg == "--check-user-access";
+    args.retain(|arg| !arg.as_str().is_some_and(elsewhere));
     Ok(deployment)
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use gantry_queue::Settings;
+use gantry_queue::{Settings, UserAccess};
 use serde_json::Value;
 
 use crate::cli::files;
@@ -64,7 +64,7 @@ impl SettingsFlags {
     /// The same, for files instead of a cluster: they do not say what anybody may create.
     pub(in crate::cli) fn for_files(&self) -> anyhow::Result<Found> {
         let mut found = self.of_file()?;
-        found.settings.check_user_access = false;
+        found.settings.user_access = UserAccess::Unchecked;
         Ok(found)
     }
 
@@ -176,7 +176,12 @@ async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
     };
     let keys = page.get("queue").filter(|it| it.is_object());
     let keys = keys.map(|it| serde_json::json!({ "mcad": it }).to_string());
-    keys.map(|text| read(&text, "the settings of gantry up".to_owned(), "gantry up")).transpose()
+    let Some(text) = keys else { return Ok(None) };
+    let mut found = read(&text, "the settings of gantry up".to_owned(), "gantry up")?;
+    if found.settings.user_access.is_checked() {
+        found.settings.user_access = UserAccess::OnBehalf;
+    }
+    Ok(Some(found))
 }
 
 /// Why settings are not found.
@@ -253,7 +258,7 @@ devices: {enabled: true}";
             packing_check: true,
             fairness: true,
             active_eviction: true,
-            check_user_access: true,
+            user_access: UserAccess::Reviewed,
             devices: true,
         };
         assert_eq!(found.settings, expected);

@@ -66,8 +66,9 @@ impl Snapshot {
             };
             fill(&world, &resource, &objects, output);
         }
-        if settings.check_user_access && sight == Sight::Whole {
-            rights::fill(cluster, &world, output).await?;
+        let access = settings.user_access;
+        if access.is_checked() && sight == Sight::Whole {
+            rights::fill(cluster, &world, access, output).await?;
         }
         if let Some(wrapper) = of {
             for (resource, key) in places(wrapper, &catalog) {

@@ -188,7 +188,7 @@ async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ds_9_a_cluster_asks_what_authors_may_create() {
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
-    let cluster = Cluster::start(plan.flag("--check-user-access")).await;
+    let cluster = Cluster::start(plan).await;
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     let allow = async |name: &str, group: &str, resource: &str| {
         let [role, binding] = grant(name, &["bob"], group, resource);
@@ -215,6 +215,129 @@ async fn ds_9_a_cluster_asks_what_authors_may_create() {
     let page = crate::gantry(&["queue", "-o", "json", "--kubeconfig", &kubeconfig]);
     let page: Value = serde_json::from_str(&page.out).unwrap();
     assert_eq!(page["settings"]["values"]["checkUserAccess"], true, "{page:#}");
+}
+
+/// An AppWrapper around one object, and what the server says of it in the end.
+async fn wrapped_by(cluster: &Cluster, user: &str, name: &str, object: &Value) -> Value {
+    let request = by(user, Request::post(WRAPPERS, &wrapper(name, "", object)));
+    let answer = cluster.client.send(request).await.unwrap();
+    assert!(answer.status.is_success(), "{}", answer.text());
+    let path = format!("{WRAPPERS}/{name}");
+    let settled =
+        |it: &Value| ["Failed", "Running"].iter().any(|state| it["status"]["state"] == *state);
+    cluster.until(&path, "was decided about", settled).await
+}
+
+/// An object of RBAC in the namespace `default`.
+fn rbac(kind: &str, name: &str, fields: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name },
+    });
+    for (field, value) in fields.as_object().unwrap() {
+        object[field] = value.clone();
+    }
+    object
+}
+
+fn binding_to(name: &str, role: &str) -> Value {
+    let group = "rbac.authorization.k8s.io";
+    rbac(
+        "RoleBinding",
+        name,
+        json!({
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": "mallory" }],
+        }),
+    )
+}
+
+/// Nobody gets by wrapping what they are refused when they ask for it themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
+    let cluster = Cluster::ephemeral().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let [role, wraps] =
+        grant("wraps", &["mallory", "carol"], "workload.codeflare.dev", "appwrappers");
+    cluster.post(&format!("{roles}/roles"), &role).await;
+    cluster.post(&format!("{roles}/rolebindings"), &wraps).await;
+    // Carol administrates the namespace, mallory may write AppWrappers and nothing else.
+    let mut admin = binding_to("administrates", "admin");
+    admin["subjects"][0]["name"] = json!("carol");
+    cluster.post(&format!("{roles}/rolebindings"), &admin).await;
+    let everything =
+        json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": { "name": "token", "annotations": { "kubernetes.io/service-account.name": "default" } },
+    });
+    let lacks = "attempting to grant RBAC permissions not currently held";
+    let table = [
+        (
+            "mallory",
+            "own",
+            binding_to("own", "cluster-admin"),
+            "cannot create resource \"rolebindings\"",
+        ),
+        ("mallory", "view", binding_to("view", "view"), "cannot create resource \"rolebindings\""),
+        ("mallory", "token", token, "cannot create resource \"secrets\""),
+        ("carol", "bind", binding_to("bind", "cluster-admin"), lacks),
+        ("carol", "escalate", rbac("Role", "escalate", everything), lacks),
+    ];
+    for (user, name, object, words) in table {
+        let seen = wrapped_by(&cluster, user, name, &object).await;
+        assert_eq!(seen["status"]["state"], "Failed", "{user} {name}: {seen:#}");
+        assert!(message(&seen).contains(words), "{user} {name}: {}", message(&seen));
+    }
+    for path in ["rolebindings/own", "rolebindings/view", "rolebindings/bind", "roles/escalate"] {
+        let found = cluster.client.send(Request::get(format!("{roles}/{path}"))).await.unwrap();
+        assert_eq!(found.status.as_u16(), 404, "{path}: {}", found.text());
+    }
+    // What an author holds it may give, as without the queue.
+    let seen = wrapped_by(&cluster, "carol", "shares", &binding_to("shares", "view")).await;
+    assert_eq!(seen["status"]["state"], "Running", "{seen:#}");
+    let found =
+        cluster.client.send(Request::get(format!("{roles}/rolebindings/shares"))).await.unwrap();
+    assert_eq!(found.status.as_u16(), 200, "{}", found.text());
+    // Kinds that only exist below others are none that could be wrapped, nor are reviews.
+    let table = [
+        ("v1", "Binding", "the operator may not list, watch, delete bindings"),
+        ("policy/v1", "Eviction", "no matches for kind \"Eviction\""),
+        ("authentication.k8s.io/v1", "TokenRequest", "no matches for kind \"TokenRequest\""),
+        ("authorization.k8s.io/v1", "LocalSubjectAccessReview", "the operator may not list"),
+    ];
+    for (version, kind, words) in table {
+        let name = kind.to_lowercase();
+        let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
+        let kubeconfig = cluster.process.kubeconfig();
+        assert!(kubeconfig.exists());
+        let request = Request::post(WRAPPERS, &wrapper(&name, "", &object));
+        assert!(cluster.client.send(request).await.unwrap().status.is_success());
+        let path = format!("{WRAPPERS}/{name}");
+        let seen = cluster.until(&path, "failed", |it| it["status"]["state"] == "Failed").await;
+        assert!(message(&seen).contains(words), "{kind}: {}", message(&seen));
+    }
+}
+
+/// Where the check is switched off, the queue still has no right to hand out rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn attack_the_account_of_the_queue_binds_no_roles() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral");
+    let cluster = Cluster::start(plan.flag("--check-user-access=false")).await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let [role, wraps] = grant("wraps", &["mallory"], "workload.codeflare.dev", "appwrappers");
+    cluster.post(&format!("{roles}/roles"), &role).await;
+    cluster.post(&format!("{roles}/rolebindings"), &wraps).await;
+    let seen = wrapped_by(&cluster, "mallory", "bind", &binding_to("bind", "cluster-admin")).await;
+    assert_eq!(seen["status"]["state"], "Failed", "{seen:#}");
+    let words = "User \"system:gantry:queue\"";
+    let lacks = "attempting to grant RBAC permissions not currently held";
+    let said = message(&seen);
+    assert!(said.contains(lacks) || said.contains(words), "{said}");
+    // The compatible mode: who may not create a Job has one created.
+    let job =
+        author_wrapper("job")["spec"]["resources"]["GenericItems"][0]["generictemplate"].clone();
+    let seen = wrapped_by(&cluster, "mallory", "job", &job).await;
+    assert_eq!(seen["status"]["state"], "Running", "{seen:#}");
 }
 
 /// A kind that the server does not have is an end, and one that comes later is not missed.

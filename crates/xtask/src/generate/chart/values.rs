@@ -75,7 +75,8 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
             configuration(),
             "The configuration of the operator, see docs/operator-configuration.md. What the chart \
              decides is not part of it: ports, probes, the lease and the kubeconfig. The queue is off, \
-             because it works on the whole cluster.",
+             because it works on the whole cluster. Whoever switches it on here has AppWrappers created \
+             with the rights of the operator's account, whoever wrote them; docs/chart.md says more.",
         ),
         entry(
             "operator",

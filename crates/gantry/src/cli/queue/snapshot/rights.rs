@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_process::clock::Clock;
-use gantry_queue::access::{self, Answer, Question, Recording, Right};
+use gantry_queue::UserAccess;
+use gantry_queue::access::{self, Answer, Attributes, Need, Question, Recording, Right};
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::author::{Author, CONFIGURATION};
 use gantry_reconcile::{Resource, World};
@@ -22,6 +23,7 @@ const MOST: usize = 200;
 pub(super) async fn fill(
     cluster: &Reached,
     world: &World,
+    access: UserAccess,
     output: &mut Output,
 ) -> anyhow::Result<()> {
     let now = Clock::system().now();
@@ -30,7 +32,7 @@ pub(super) async fn fill(
     }
     let wrappers = world.shelf::<AppWrapper>().all();
     let questions: BTreeSet<Question> =
-        wrappers.iter().flat_map(|it| access::questions(world, it, now)).collect();
+        wrappers.iter().flat_map(|it| access::questions(world, it, access, now)).collect();
     let mut kinds: BTreeMap<TypeName, Option<Resource>> = BTreeMap::new();
     let mut trusts = None;
     for (at, question) in questions.into_iter().enumerate() {
@@ -83,16 +85,20 @@ async fn ask(
     question: &Question,
     kinds: &mut BTreeMap<TypeName, Option<Resource>>,
 ) -> Result<Answer, AskError> {
-    let Question { author, namespace, name } = question;
-    if !kinds.contains_key(name) {
-        kinds.insert(name.clone(), served(cluster, name).await?);
-    }
-    let (Some(Some(resource)), Some(author)) = (kinds.get(name), Author::read(author)) else {
-        return Ok(Answer::NoKind);
+    let Question { author, namespace, need } = question;
+    let Some(author) = Author::read(author) else { return Ok(Answer::NoKind) };
+    let asked = match need {
+        Need::Privilege(privilege) => Attributes::of(privilege),
+        Need::Create(name) => {
+            if !kinds.contains_key(name) {
+                kinds.insert(name.clone(), served(cluster, name).await?);
+            }
+            let Some(Some(resource)) = kinds.get(name) else { return Ok(Answer::NoKind) };
+            Attributes::create(resource)
+        }
     };
-    let Resource { group, version, plural, .. } = resource;
-    let review = author.review(namespace, group, version, plural);
+    let review = author.review(namespace, &asked);
     let said =
         cluster.review("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
-    Ok(jobs::reviewer::read(&said, plural, group))
+    Ok(jobs::reviewer::read(&said, asked))
 }
