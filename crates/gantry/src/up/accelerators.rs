@@ -11,7 +11,7 @@ use gantry_process::tasks::Tasks;
 use gantry_sim::device_driver::told;
 use gantry_sim::view::Node;
 
-use super::{Cluster, Door};
+use super::{Cluster, accounts};
 use crate::sample_driver;
 use crate::version::VERSION;
 
@@ -41,7 +41,7 @@ impl Cluster {
         let told = told(documents, Some(DRIVER)).context("could not publish accelerators")?;
         // Its own: a shell counts under names that are taken in the process's.
         let metrics = Metrics::new(&Build { version: VERSION.version, revision: VERSION.commit });
-        let client = Door::of_server(api).client();
+        let client = accounts::sample_driver(api).client();
         sample_driver::start(client, "gantry-up", &told, tasks, &metrics)?;
         Ok(count)
     }

@@ -21,6 +21,8 @@ const READER: &str = "system:gantry:reader";
 const QUEUE: &str = "system:gantry:queue";
 /// Adds simulated nodes for jobs.
 const SCALING: &str = "system:gantry:scaling";
+/// Publishes the accelerators of simulated nodes as devices.
+const SAMPLE_DRIVER: &str = "system:gantry:sample-driver";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -37,6 +39,11 @@ pub(super) fn queue(api: &Api) -> Door {
 /// The door of scaling.
 pub(super) fn scaling(api: &Api) -> Door {
     door(api, SCALING)
+}
+
+/// The door of the driver of simulated accelerators.
+pub(super) fn sample_driver(api: &Api) -> Door {
+    door(api, SAMPLE_DRIVER)
 }
 
 /// The administrator to whom the kubeconfig of the cluster belongs.
@@ -93,10 +100,18 @@ pub(super) fn rights(access: UserAccess) -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
     ];
     let ledger = rule("", &["configmaps"], &["create", "patch"]);
-    let mut all: Vec<Value> = [(READER, reader), (QUEUE, queue), (SCALING, scaling)]
-        .into_iter()
-        .flat_map(|(name, rules)| cluster_wide(name, &rules))
-        .collect();
+    // What any driver needs, on every node.
+    let devices = "devmgmtproto.k8s.io";
+    let own = ["create", "delete", "get", "list", "patch", "watch"];
+    let driver = vec![
+        rule(devices, &["devicedrivers", "devicepools"], &own),
+        rule(devices, &["deviceclaims"], &["get", "list", "watch"]),
+        rule(devices, &["deviceclaims/status"], &["patch"]),
+        rule("", &["events"], &["create", "patch"]),
+    ];
+    let accounts = [(READER, reader), (QUEUE, queue), (SCALING, scaling), (SAMPLE_DRIVER, driver)];
+    let mut all: Vec<Value> =
+        accounts.into_iter().flat_map(|(name, rules)| cluster_wide(name, &rules)).collect();
     let metadata = json!({"name": SCALING, "namespace": NAMESPACE});
     all.push(json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": [ledger],
