@@ -89,11 +89,10 @@ impl Api {
 
     /// Asks those who are part of the server.
     fn admit(&self, review: &Review<'_>, object: Option<&mut Value>) -> Result<(), Refusal> {
-        let plugins = &self.0.settings.plugins;
         match (review.operation, object) {
             (Operation::Create, Some(object)) => self.admit_create(review, object),
-            (Operation::Update, Some(object)) if plugins.has(Plugin::LimitRanger) => {
-                self.fill_limits(review, object);
+            (Operation::Update, Some(object)) => {
+                self.admit_update(review, object);
                 Ok(())
             }
             (Operation::Delete, _) => match review.old {
@@ -115,6 +114,9 @@ impl Api {
         let plugins = &self.0.settings.plugins;
         if plugins.has(Plugin::LimitRanger) {
             self.check_limits(review, object)?;
+        }
+        if plugins.has(Plugin::Priority) {
+            self.check_default_class(review, object)?;
         }
         if plugins.has(Plugin::ValidatingAdmissionPolicy) {
             self.ask_policies(review, object)?;

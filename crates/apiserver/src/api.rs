@@ -50,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) addresses: crate::addresses::Addresses,
     pub(crate) policies: crate::policies::Policies,
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
+    pub(crate) token_secrets: crate::token_secrets::TokenSecrets,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
     /// The admission webhooks in effect.
@@ -93,6 +94,9 @@ pub struct Settings {
     pub service_network: (Ipv4Addr, u8),
     /// Reaches what runs on nodes, if anything does.
     pub nodes: Option<Arc<dyn crate::nodes::Nodes>>,
+    /// Whether Secrets of type `kubernetes.io/service-account-token` are filled in here, as the
+    /// token controller of a controller manager does.
+    pub token_secrets: bool,
 }
 
 impl Settings {
@@ -111,6 +115,7 @@ impl Settings {
             identity,
             service_network: (Ipv4Addr::new(10, 96, 0, 0), 16),
             nodes: None,
+            token_secrets: false,
         }
     }
 }

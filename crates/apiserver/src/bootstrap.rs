@@ -59,6 +59,7 @@ impl Api {
             addresses: Addresses::new(network, bits),
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
+            token_secrets: crate::token_secrets::TokenSecrets::default(),
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             pages: crate::pages::Pages::default(),
@@ -80,6 +81,13 @@ impl Api {
             keeper.keep_quotas(stop).await;
             Ok(())
         });
+        if api.0.settings.token_secrets {
+            let keeper = api.clone();
+            tasks.spawn("token controller", OnLoss::EndOwner, |stop| async move {
+                keeper.keep_token_secrets(stop).await;
+                Ok(())
+            });
+        }
         let janitor = api.clone();
         tasks.spawn("janitor", OnLoss::EndOwner, |stop| async move {
             janitor.tidy(stop).await;
@@ -156,6 +164,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            by_server: true,
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,

@@ -4,7 +4,7 @@
 //! is looked up in the store at the moment of the decision, so nothing here can be stale in a way
 //! that removes too much; forgetting everything and starting over gives the same end.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -281,9 +281,7 @@ impl Api {
         if found.uid != owner.uid {
             return Standing::Dangling;
         }
-        let foreground = found.deletion_timestamp.is_some()
-            && found.finalizers.iter().any(|it| it == "foregroundDeletion");
-        if foreground { Standing::Waiting } else { Standing::Solid }
+        if is_deleted_in_foreground(found) { Standing::Waiting } else { Standing::Solid }
     }
 
     /// Does what a deleted object's policy asks, and lets it go when that is done.
@@ -316,19 +314,74 @@ impl Api {
         }
         // What blocked may be gone by now; its going wakes this object again if not.
         if blocked && !self.nothing_blocks(&metadata.uid) {
-            return Ok(());
+            self.break_circles(metadata).await?;
+            if !self.nothing_blocks(&metadata.uid) {
+                return Ok(());
+            }
         }
         self.drop_finalizer(resource, metadata, "foregroundDeletion").await
     }
 
     fn nothing_blocks(&self, uid: &str) -> bool {
-        self.0.collector.dependents(uid).iter().filter_map(|place| self.at(place)).all(
-            |(_, entry)| {
-                let metadata = entry.extra.metadata(&entry.value);
-                let mut references = metadata.owner_references.iter();
-                !references.any(|it| it.uid == uid && it.block_owner_deletion)
-            },
-        )
+        self.blocking(uid).is_empty()
+    }
+
+    /// The dependents without whose end an owner that is deleted in the foreground stays.
+    fn blocking(&self, uid: &str) -> Vec<(Arc<Resource>, Arc<Entry>)> {
+        let dependents = self.0.collector.dependents(uid);
+        let mut found: Vec<_> = dependents.iter().filter_map(|place| self.at(place)).collect();
+        found.retain(|(_, entry)| {
+            let mut references = entry.extra.metadata(&entry.value).owner_references.iter();
+            references.any(|it| it.uid == uid && it.block_owner_deletion)
+        });
+        found
+    }
+
+    /// Makes dependents that wait, through others, for the end of `metadata` itself no longer block
+    /// it: such a circle of owners deleted in the foreground would never end.
+    ///
+    /// Kubernetes unblocks a dependent whose own dependent is being deleted, which finds circles
+    /// that are deleted from one place. Here the whole circle is looked for, so that it ends also
+    /// when several of its members, or one that owns itself, were deleted at once.
+    async fn break_circles(&self, metadata: &Metadata) -> Result<(), Refusal> {
+        if metadata.owner_references.is_empty() {
+            return Ok(());
+        }
+        let mut explored = HashSet::new();
+        for (kind, entry) in self.blocking(&metadata.uid) {
+            let dependent = entry.extra.metadata(&entry.value).clone();
+            if !self.waits_for(entry, &metadata.uid, &mut explored) {
+                continue;
+            }
+            let Metadata { namespace, name, .. } = &dependent;
+            tracing::info!(kind = kind.kind, namespace, name, "a circle of owners is broken");
+            self.edit(&kind, &dependent, |object| {
+                let owners = object["metadata"]["ownerReferences"].as_array_mut();
+                for owner in owners.into_iter().flatten() {
+                    if owner["uid"] == json!(metadata.uid) {
+                        owner["blockOwnerDeletion"] = json!(false);
+                    }
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the end of an object waits, through dependents that block, for the end of the one
+    /// with this uid. `explored` are objects of which it is known that they do not.
+    fn waits_for(&self, from: Arc<Entry>, uid: &str, explored: &mut HashSet<String>) -> bool {
+        let mut next = vec![from];
+        while let Some(entry) = next.pop() {
+            let metadata = entry.extra.metadata(&entry.value);
+            if metadata.uid == uid {
+                return true;
+            }
+            if is_deleted_in_foreground(metadata) && explored.insert(metadata.uid.clone()) {
+                next.extend(self.blocking(&metadata.uid).into_iter().map(|(_, entry)| entry));
+            }
+        }
+        false
     }
 
     fn at(&self, place: &Place) -> Option<(Arc<Resource>, Arc<Entry>)> {
@@ -387,6 +440,7 @@ impl Api {
             caller: Caller::controller(COLLECTOR),
             dry_run: false,
             changes: false,
+            by_server: true,
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
@@ -410,6 +464,12 @@ impl Api {
             Err(refusal) => Err(refusal),
         }
     }
+}
+
+/// Whether an object goes when its dependents are gone.
+fn is_deleted_in_foreground(metadata: &Metadata) -> bool {
+    let waits = metadata.finalizers.iter().any(|it| it == "foregroundDeletion");
+    waits && metadata.deletion_timestamp.is_some()
 }
 
 fn set_list(object: &mut Value, name: &str, list: Vec<Value>) {

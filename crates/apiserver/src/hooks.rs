@@ -8,7 +8,7 @@ use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
 use crate::access::Caller;
-use crate::admission::Review;
+use crate::admission::{Operation, Review};
 use crate::api::{Api, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::definitions;
@@ -102,6 +102,50 @@ impl Api {
         }
     }
 
+    /// What single kinds keep or get when they are changed.
+    ///
+    /// Of the plug-ins that Kubernetes asks about changed pods, two change them: `Priority` keeps
+    /// what it computed, `DefaultTolerationSeconds` adds what is missing. `ServiceAccount` changes
+    /// new pods only.
+    pub(crate) fn admit_update(&self, review: &Review<'_>, object: &mut Value) {
+        let Resource { group, plural, .. } = &**review.resource;
+        let plugins = &self.0.settings.plugins;
+        if plugins.has(Plugin::LimitRanger) {
+            self.fill_limits(review, object);
+        }
+        if (group.as_str(), plural.as_str(), review.subresource) != ("", "pods", "") {
+            return;
+        }
+        if let Some(old) = review.old.filter(|_| plugins.has(Plugin::Priority)) {
+            admit::keep_priority(object, old);
+        }
+        if plugins.has(Plugin::DefaultTolerationSeconds) {
+            admit::default_tolerations(object);
+        }
+    }
+
+    /// Refuses a second default PriorityClass.
+    pub(crate) fn check_default_class(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Value>,
+    ) -> Result<(), Refusal> {
+        let Resource { group, plural, .. } = &**review.resource;
+        let meant = (group.as_str(), plural.as_str(), review.subresource)
+            == (SCHEDULING, "priorityclasses", "");
+        let Some(class) = object.filter(|_| meant) else { return Ok(()) };
+        let is_new = match review.operation {
+            Operation::Create => true,
+            Operation::Update => false,
+            Operation::Delete | Operation::Connect => return Ok(()),
+        };
+        let classes = self.all(SCHEDULING, "v1", "priorityclasses");
+        match admit::second_default_class(class, is_new, classes.iter()) {
+            None => Ok(()),
+            Some(why) => Err(review.forbidden(object, &why)),
+        }
+    }
+
     /// The class a pod names, or the default one.
     fn priority_class(&self, pod: &Value) -> Option<Value> {
         let name = pod["spec"]["priorityClassName"].as_str().unwrap_or_default();
@@ -187,7 +231,8 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, object);
-        self.quota_note(&write.resource, None, object);
+        self.quota_note(write, None, object);
+        self.token_secret_stored(&write.resource, object);
         self.settle_policies(&write.resource);
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
@@ -207,7 +252,8 @@ impl Api {
         entry: Arc<Entry>,
     ) -> Result<Arc<Entry>, Refusal> {
         self.noted(&write.resource, new);
-        self.quota_note(&write.resource, Some(live), new);
+        self.quota_note(write, Some(live), new);
+        self.token_secret_stored(&write.resource, new);
         self.settle_policies(&write.resource);
         if write.resource.space == "services" {
             let kept = (addresses(new), ports(new));
@@ -264,6 +310,7 @@ impl Api {
         self.0.collector.gone(&resource.space, entry.extra.metadata(&entry.value));
         self.0.janitor.wake();
         self.settle_policies(resource);
+        self.token_account_removed(resource, entry.extra.metadata(&entry.value));
         if resource.namespaced {
             self.recount_inside(&entry.extra.metadata(&entry.value).namespace);
         }

@@ -237,6 +237,7 @@ impl Api {
             caller: Caller::server(),
             dry_run: false,
             changes: false,
+            by_server: true,
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,

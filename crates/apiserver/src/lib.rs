@@ -45,6 +45,7 @@ mod quotas;
 mod reviews;
 mod rules;
 mod scale;
+mod token_secrets;
 mod tokens;
 mod views;
 mod webhooks;

@@ -25,7 +25,7 @@ use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
 use crate::stored::{Known, Metadata};
-use crate::write::{Changed, meta};
+use crate::write::{Changed, Write, meta};
 
 const QUOTAS: &str = "resourcequotas";
 const RANGES: &str = "limitranges";
@@ -351,9 +351,11 @@ impl Api {
     }
 
     /// Takes note of a stored change that may free something, or change what is limited.
-    pub(crate) fn quota_note(&self, resource: &Resource, live: Option<&Value>, new: &Value) {
-        let freed = match (resource.space.as_str(), live) {
+    pub(crate) fn quota_note(&self, write: &Write, live: Option<&Value>, new: &Value) {
+        let freed = match (write.resource.space.as_str(), live) {
             (QUOTAS, None) => true,
+            // What others say is used is not believed: it would lift the limits.
+            (QUOTAS, Some(live)) if !write.by_server && live["status"] != new["status"] => true,
             ("pods", Some(live)) => {
                 let ends = |pod: &Value| {
                     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))

@@ -30,6 +30,8 @@ pub(crate) struct Write {
     pub(crate) dry_run: bool,
     /// The request was to change an object; if it makes one, the caller must be allowed that too.
     pub(crate) changes: bool,
+    /// The server writes for itself; nobody sent a request.
+    pub(crate) by_server: bool,
     /// Objects in other versions, for whoever works out ownership.
     pub(crate) views: Views,
     /// The options that were said, as admission shows them.
@@ -79,6 +81,7 @@ impl Write {
             caller: ask.caller.clone(),
             dry_run: options.dry_run,
             changes: false,
+            by_server: false,
             views: Views::default(),
             options: options.said.clone(),
             reserved: None,

@@ -16,6 +16,7 @@ mod evictions;
 mod field_validation;
 mod metadata;
 mod paging;
+mod pod_admission;
 mod revisions;
 mod selectors;
 mod watches;
@@ -30,6 +31,7 @@ mod grants;
 mod reviews;
 mod tokens;
 
+mod cluster;
 mod controllers;
 mod streams;
 
@@ -59,7 +61,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 41] = [
+pub const TOPICS: [Topic; 42] = [
     ("discovery", discovery::CASES),
     ("openapi", openapi::CASES),
     ("negotiation", negotiation::CASES),
@@ -70,6 +72,7 @@ pub const TOPICS: [Topic; 41] = [
     ("metadata", metadata::CASES),
     ("deletion", deletion::CASES),
     ("evictions", evictions::CASES),
+    ("admission of pods", pod_admission::CASES),
     ("paging", paging::CASES),
     ("watches", watches::CASES),
     ("selectors", selectors::CASES),
@@ -106,6 +109,14 @@ pub const TOPICS: [Topic; 41] = [
 /// Topics for a server with controllers that forgets old revisions within seconds.
 pub const CONTROLLED_TOPICS: [Topic; 1] = [("controllers", controllers::CASES)];
 
+/// Topics for a whole cluster, whose controllers sign tokens and certificates as the server does.
+pub const CLUSTER_TOPICS: [Topic; 1] = [("cluster", cluster::CASES)];
+
+/// Every case for a whole cluster.
+pub fn whole_cluster() -> impl Iterator<Item = Case> {
+    CLUSTER_TOPICS.iter().flat_map(|(_, cases)| cases.iter().copied())
+}
+
 /// Every case for a server with controllers that forgets old revisions within seconds.
 pub fn controlled() -> impl Iterator<Item = Case> {
     CONTROLLED_TOPICS.iter().flat_map(|(_, cases)| cases.iter().copied())
@@ -129,7 +140,7 @@ mod tests {
     #[test]
     fn names_fit_a_namespace_and_differ() {
         let mut seen = BTreeSet::new();
-        for Case { name, .. } in all().chain(controlled()) {
+        for Case { name, .. } in all().chain(controlled()).chain(whole_cluster()) {
             let plain = name.chars().all(|it| it.is_ascii_lowercase() || it == '-');
             assert!(plain && !name.starts_with('-') && !name.ends_with('-'), "{name}");
             assert!(name.len() <= LONGEST_NAME, "{name}");
@@ -139,7 +150,7 @@ mod tests {
 
     #[test]
     fn scenarios_exist() {
-        for Case { name, scenarios, .. } in all().chain(controlled()) {
+        for Case { name, scenarios, .. } in all().chain(controlled()).chain(whole_cluster()) {
             for number in scenarios {
                 assert!(scenario::title(*number).is_some(), "{name}: {number}");
             }

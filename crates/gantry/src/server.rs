@@ -54,6 +54,8 @@ pub struct Plan {
     pub plugins: gantry_apiserver::Plugins,
     /// Reaches what runs on nodes, if anything does.
     pub nodes: Option<Arc<dyn gantry_apiserver::nodes::Nodes>>,
+    /// Whether Secrets with tokens of service accounts are filled in.
+    pub token_secrets: bool,
 }
 
 /// A server that runs.
@@ -117,6 +119,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
         ),
         service_network: plan.service_network,
         nodes: plan.nodes,
+        token_secrets: plan.token_secrets,
     };
     let api = Api::start(store.clone(), settings, tasks).await?;
     let certificate = ServerCertificate::new(shown)?;

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::policy::SYSTEM_CLASSES;
-use crate::tree::{at, each, int, is_empty, is_set, list, put, text};
+use crate::tree::{at, each, flag, int, is_empty, is_set, list, put, text};
 
 /// Where a token is mounted; clients in pods look for it there.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -179,6 +179,38 @@ pub fn priority(pod: &mut Value, class: Option<&Value>) -> Result<(), Refused> {
     put(pod, "spec.priority", computed);
     put(pod, "spec.preemptionPolicy", policy);
     Ok(())
+}
+
+/// Priority, for a pod that exists: what the plug-in computed when the pod was made is kept if the
+/// update leaves it out. A different value is left for validation to refuse.
+pub fn keep_priority(pod: &mut Value, old: &Value) {
+    for field in ["spec.priority", "spec.preemptionPolicy"] {
+        if !is_set(pod, field) && is_set(old, field) {
+            put(pod, field, at(old, field).clone());
+        }
+    }
+}
+
+/// Priority, for classes: why a class may not become the default one.
+///
+/// `classes` are all that are stored. Of several default classes, which only a race can make, the
+/// one with the lowest value counts.
+#[must_use]
+pub fn second_default_class<'a>(
+    class: &Value,
+    is_new: bool,
+    classes: impl Iterator<Item = &'a Value>,
+) -> Option<String> {
+    if !flag(class, "globalDefault") {
+        return None;
+    }
+    let defaults = classes.filter(|it| flag(it, "globalDefault"));
+    let default = defaults.min_by_key(|it| int(it, "value").unwrap_or_default())?;
+    let name = text(default, "metadata.name");
+    let other = is_new || name != text(class, "metadata.name");
+    other.then(|| {
+        format!("PriorityClass {name} is already marked as default. Only one default can exist")
+    })
 }
 
 /// DefaultTolerationSeconds: a pod stays for a while on a node that does not answer. Also on

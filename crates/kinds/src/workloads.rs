@@ -53,6 +53,11 @@ fn check_selector(spec: &Value, kind: &str, path: &Path, faults: &mut Faults) ->
 
 /// A template whose pods the selector must pick.
 fn check_selected_template(spec: &Value, path: &Path, faults: &mut Faults) {
+    check_selected_pods(spec, at(spec, "template"), path, faults);
+}
+
+/// The same for a template that is not checked as it is written.
+fn check_selected_pods(spec: &Value, template: &Value, path: &Path, faults: &mut Faults) {
     let path = path.child("template");
     let selector = at(spec, "selector");
     if !selector::is_empty(selector) || selector.is_null() {
@@ -63,7 +68,7 @@ fn check_selected_template(spec: &Value, path: &Path, faults: &mut Faults) {
             faults.value(path, labels.clone(), detail);
         }
     }
-    pod::check_template(at(spec, "template"), &path, faults);
+    pod::check_template(template, &path, faults);
 }
 
 /// Pods of a workload that replaces them start again by themselves, without an end.

@@ -20,7 +20,15 @@ pub fn rights() -> Vec<Value> {
     };
     let workloads = with_status(&workloads);
     let workloads: Vec<&str> = workloads.iter().map(String::as_str).collect();
-    let core = ["pods", "pods/status", "nodes", "nodes/status", "endpoints", "configmaps"];
+    let core = [
+        "pods",
+        "pods/status",
+        "nodes",
+        "nodes/status",
+        "endpoints",
+        "configmaps",
+        "replicationcontrollers/status",
+    ];
     let batch = ["jobs", "jobs/status", "cronjobs", "cronjobs/status"];
     let controllers = [
         rule("apps", &workloads, &["patch"]),

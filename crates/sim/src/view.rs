@@ -36,7 +36,7 @@ pub use job::{
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, ServiceAccount};
 pub use program::{Program, ProgramState};
-pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
+pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
 pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,

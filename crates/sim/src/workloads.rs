@@ -1,4 +1,5 @@
-//! The controllers of `apps/v1`: deployments, replica sets, stateful sets and daemon sets.
+//! The controllers of `apps/v1`: deployments, replica sets, stateful sets and daemon sets; and that of
+//! the replication controllers of `v1`.
 //!
 //! Each observes what concerns one object and plans from that alone. None remembers what it asked
 //! for: the world shows our own writes at once, pods are made under names that follow from what the
@@ -21,7 +22,7 @@ mod stateful_set;
 
 pub use daemon_set::DaemonSets;
 pub use deployment::Deployments;
-pub use replica_set::ReplicaSets;
+pub use replica_set::{ReplicaSets, ReplicationControllers};
 pub use stateful_set::StatefulSets;
 
 /// The most pods one plan makes or removes. More in one go would keep everybody else waiting; the
@@ -40,10 +41,11 @@ pub struct Actor {
 }
 
 /// Who writes for which controller.
-pub const ACTORS: [Actor; 4] = [
+pub const ACTORS: [Actor; 5] = [
     Actor::new("daemonset", "daemon-set-controller"),
     Actor::new("deployment", "deployment-controller"),
     Actor::new("replicaset", "replicaset-controller"),
+    Actor::new("replicationcontroller", "replication-controller"),
     Actor::new("statefulset", "statefulset-controller"),
 ];
 
@@ -56,7 +58,13 @@ impl Actor {
 /// All of them.
 #[must_use]
 pub fn controllers() -> Vec<Box<dyn Controller>> {
-    vec![Box::new(DaemonSets), Box::new(Deployments), Box::new(ReplicaSets), Box::new(StatefulSets)]
+    vec![
+        Box::new(DaemonSets),
+        Box::new(Deployments),
+        Box::new(ReplicaSets),
+        Box::new(ReplicationControllers),
+        Box::new(StatefulSets),
+    ]
 }
 
 /// A write about a pod that is told as the original controllers tell it.

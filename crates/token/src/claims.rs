@@ -188,6 +188,52 @@ pub enum Fault {
         /// The identity of what the token is bound to.
         claimed: String,
     },
+    /// A token of a Secret lacks something.
+    #[error("{claim} claim is missing")]
+    MissingClaim {
+        /// What it lacks.
+        claim: &'static str,
+    },
+    /// A token of a Secret is about another account than its subject.
+    #[error("sub claim is invalid")]
+    OtherSubject,
+    /// The Secret of the token is gone or going.
+    #[error("Token has been invalidated")]
+    SecretGone,
+    /// The Secret holds another token now.
+    #[error("Token does not match server's copy")]
+    OtherToken,
+    /// The account of a Secret's token is going.
+    #[error("ServiceAccount {namespace}/{name} has been deleted")]
+    SecretAccountDeleted {
+        /// Where it is.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// Another account has the name now.
+    #[error("ServiceAccount UID ({stored}) does not match claim ({claimed})")]
+    OtherSecretAccount {
+        /// The identity of what is stored.
+        stored: String,
+        /// The identity of what the token is about.
+        claimed: String,
+    },
+    /// Somebody has marked the Secret of the token.
+    #[error(
+        "the token in secret {namespace}/{secret} for service account {namespace}/{account} has \
+         been marked invalid. Use tokens from the TokenRequest API or manually created \
+         secret-based tokens, or remove the 'kubernetes.io/legacy-token-invalid-since' label from \
+         the secret to temporarily allow use of this token"
+    )]
+    MarkedInvalid {
+        /// Where both are.
+        namespace: String,
+        /// The Secret.
+        secret: String,
+        /// The account.
+        account: String,
+    },
 }
 
 /// A list as Go writes it.

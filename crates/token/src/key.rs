@@ -10,11 +10,12 @@ use aws_lc_rs::signature::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::claims::{Claims, Fault};
+use crate::legacy::{LEGACY_ISSUER, LegacyClaims};
 
 /// The one algorithm: ECDSA on P-256 with SHA-256, as JWTs name it.
 pub const ALGORITHM: &str = "ES256";
@@ -111,6 +112,18 @@ impl Key {
     /// # Errors
     /// The machine gave no randomness.
     pub fn sign(&self, claims: &Claims) -> Result<String, SignError> {
+        self.sign_any(claims)
+    }
+
+    /// A token for a Secret of type `kubernetes.io/service-account-token`. It has no end of its own.
+    ///
+    /// # Errors
+    /// The machine gave no randomness.
+    pub fn sign_legacy(&self, claims: &LegacyClaims) -> Result<String, SignError> {
+        self.sign_any(claims)
+    }
+
+    fn sign_any(&self, claims: &impl Serialize) -> Result<String, SignError> {
         let header = json!({ "alg": ALGORITHM, "kid": self.id }).to_string();
         let claims = serde_json::to_string(claims).map_err(|_| SignError)?;
         let mut token = URL_SAFE_NO_PAD.encode(header);
@@ -130,6 +143,18 @@ impl Key {
     /// # Errors
     /// It is no token of this issuer, or not of this key.
     pub fn read(&self, token: &str, issuer: &str) -> Result<Claims, Fault> {
+        self.read_any(token, issuer)
+    }
+
+    /// What a token of a Secret claims, if this key has signed it: see [`LegacyClaims::check`].
+    ///
+    /// # Errors
+    /// It is no such token, or not of this key.
+    pub fn read_legacy(&self, token: &str) -> Result<LegacyClaims, Fault> {
+        self.read_any(token, LEGACY_ISSUER)
+    }
+
+    fn read_any<C: DeserializeOwned>(&self, token: &str, issuer: &str) -> Result<C, Fault> {
         let (signed, signature) = token.rsplit_once('.').ok_or(Fault::Foreign)?;
         let (header, claims) = signed.split_once('.').ok_or(Fault::Foreign)?;
         let part = |text: &str| URL_SAFE_NO_PAD.decode(text).map_err(|_| Fault::Foreign);

@@ -7,8 +7,10 @@
 
 mod claims;
 mod key;
+mod legacy;
 mod statics;
 
 pub use claims::{Account, Bearer, Claims, Fault, Kind, Known, Reference, SERVICE_ACCOUNT};
 pub use key::{ALGORITHM, Key, KeyError, NoKey, SignError};
+pub use legacy::{LEGACY_ISSUER, LegacyClaims, StoredSecret};
 pub use statics::{StaticTokens, StaticUser, TokenFileError};

@@ -2,9 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod circles;
 mod faults;
+mod pod_updates;
 mod quotas;
 mod streams;
+mod token_secrets;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_apiserver::{Api, Caller, Identity, Settings, Strangers};
@@ -17,6 +22,11 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at something that changes by itself.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A server that keeps its objects in memory.
 struct Server {
@@ -45,6 +55,32 @@ impl Server {
         change(&mut settings);
         let api = Api::start(store, settings, &mut tasks).await.unwrap();
         Self { api, metrics, tasks }
+    }
+
+    /// Stores a new object.
+    async fn make(&self, path: &str, object: Value) -> Value {
+        let (status, answer) = self.ask("POST", path, "application/json", object).await;
+        assert_eq!(status, StatusCode::CREATED, "{path}: {answer}");
+        answer
+    }
+
+    /// Asks until the answer is as wanted. The limit decides nothing but that a test ends.
+    async fn until(
+        &self,
+        path: &str,
+        what: &str,
+        wanted: impl Fn(StatusCode, &Value) -> bool,
+    ) -> Value {
+        let clock = Clock::system();
+        let begun = clock.moment();
+        loop {
+            let (status, answer) = self.ask("GET", path, "application/json", "").await;
+            if wanted(status, &answer) {
+                return answer;
+            }
+            assert!(clock.moment() - begun < PATIENCE, "{path} never {what}: {answer:#}");
+            clock.sleep(LOOK).await;
+        }
     }
 
     async fn ask(

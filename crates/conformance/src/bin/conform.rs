@@ -22,7 +22,8 @@ use gantry_testkit::kubeconfig::read_target;
 async fn main() -> anyhow::Result<ExitCode> {
     let Arguments { targets, only, controllers } = Arguments::read(env::args().skip(1))?;
     install_provider();
-    let all = cases::all().chain(cases::controlled().filter(|_| controllers));
+    let controlled = cases::controlled().chain(cases::whole_cluster());
+    let all = cases::all().chain(controlled.filter(|_| controllers));
     let cases: Vec<Case> = all.filter(|case| case.name.contains(&only)).collect();
     let clock = Clock::system();
     // Names of a run that was cut short must not stand in the way of the next.

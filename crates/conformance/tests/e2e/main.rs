@@ -55,7 +55,7 @@ async fn every_case_holds_and_two_real_servers_agree() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_case_of_controllers_holds_twice() {
-    let cases: Vec<Case> = cases::controlled().collect();
+    let cases: Vec<Case> = cases::controlled().chain(cases::whole_cluster()).collect();
     let plan = RealCluster::plan().controllers();
     let plan = plan.api_server_flag("--etcd-compaction-interval=2s");
     let cluster = Box::pin(plan.start()).await.unwrap();

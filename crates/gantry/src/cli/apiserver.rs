@@ -281,6 +281,7 @@ pub(super) fn plan(
         },
         service_network: service_cluster_ip_range,
         nodes: None,
+        token_secrets: false,
         version: VERSION.version,
     };
     Ok((plan, kubeconfig))

@@ -168,6 +168,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let (mut plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
     let logs = Logs::new();
     plan.nodes = Some(Arc::new(Containers::new(logs.clone(), clock.clone())));
+    plan.token_secrets = true;
     if reset {
         forget(&plan).await?;
         progress.done(output, "reset", "all objects are forgotten");

@@ -16,3 +16,14 @@ async fn every_conformance_case_holds() {
     let report = run(&cases, server.target(), settings).await.unwrap();
     assert!(report.holds(), "{report}\n{}", server.tails());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_conformance_case_of_a_whole_cluster_holds() {
+    let clock = Clock::system();
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).whole_cluster().flag("--ephemeral");
+    let server = plan.start(&clock).await.unwrap();
+    let cases: Vec<Case> = cases::whole_cluster().collect();
+    let settings = Settings { label: "one", clock: &clock };
+    let report = run(&cases, server.target(), settings).await.unwrap();
+    assert!(report.holds(), "{report}\n{}", server.tails());
+}

@@ -154,3 +154,41 @@ fn nodes_are_tainted_and_storage_is_held_once() {
     let expected = json!(["kubernetes.io/pvc-protection"]);
     assert_eq!(at(&claim, "metadata.finalizers"), &expected);
 }
+
+#[test]
+fn an_update_keeps_the_priority_it_does_not_mention() {
+    let old = pod(&json!({ "priority": 7, "preemptionPolicy": "Never" }));
+    let table = [
+        (json!({}), json!({ "priority": 7, "preemptionPolicy": "Never" })),
+        (json!({ "priority": null }), json!({ "priority": 7, "preemptionPolicy": "Never" })),
+        // For validation to refuse.
+        (json!({ "priority": 8 }), json!({ "priority": 8, "preemptionPolicy": "Never" })),
+    ];
+    for (new, expected) in table {
+        let mut new = pod(&new);
+        keep_priority(&mut new, &old);
+        assert_eq!(new, pod(&expected));
+    }
+    let mut new = pod(&json!({}));
+    keep_priority(&mut new, &pod(&json!({})));
+    assert_eq!(new, pod(&json!({})));
+}
+
+#[test]
+fn there_is_one_default_class() {
+    let class = |name: &str, default: bool, value: i64| json!({ "metadata": { "name": name }, "globalDefault": default, "value": value });
+    let stored = [class("high", true, 9), class("low", true, 1), class("plain", false, 0)];
+    let words = "PriorityClass low is already marked as default. Only one default can exist";
+    let table = [
+        (class("new", true, 5), true, Some(words)),
+        (class("new", false, 5), true, None),
+        (class("low", true, 1), false, None),
+        (class("low", true, 1), true, Some(words)),
+        (class("plain", true, 0), false, Some(words)),
+    ];
+    for (class, is_new, expected) in table {
+        let said = second_default_class(&class, is_new, stored.iter());
+        assert_eq!(said.as_deref(), expected, "{class}");
+    }
+    assert_eq!(second_default_class(&class("new", true, 5), true, stored[2..].iter()), None);
+}

@@ -1,16 +1,19 @@
 //! StatefulSets and the revisions they and DaemonSets keep.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
 use super::{
-    check_counters, check_restarting, check_selected_template, check_selector, default_template,
+    check_counters, check_restarting, check_selected_pods, check_selector, default_template,
 };
 use crate::behaviour::Rules;
 use crate::faults::{Faults, Path};
 use crate::names;
 use crate::pod::same_but;
-use crate::tree::{at, each, fill, is_empty, is_set, text};
+use crate::tree::{at, each, fill, is_empty, is_set, list, put, text};
 
 pub(crate) const RULES: Rules = Rules {
     default,
@@ -78,10 +81,30 @@ fn validate(object: &Value) -> Faults {
         faults.text(&path.child("serviceName"), service, names::label(service));
     }
     if check_selector(spec, "statefulset", &path, &mut faults) {
-        check_selected_template(spec, &path, &mut faults);
+        check_selected_pods(spec, &template_with_claims(spec), &path, &mut faults);
     }
     check_restarting(spec, "StatefulSet", &path, &mut faults);
     faults
+}
+
+/// The pod template with the volumes that the claim templates add to every pod, so that containers
+/// may mount them. As in the pods themselves, they come first and replace volumes of the same name.
+fn template_with_claims(spec: &Value) -> Cow<'_, Value> {
+    let template = at(spec, "template");
+    let claims = list(spec, "volumeClaimTemplates").iter();
+    let claimed: BTreeSet<&str> = claims.map(|it| text(it, "metadata.name")).collect();
+    if claimed.is_empty() {
+        return Cow::Borrowed(template);
+    }
+    let own = list(template, "spec.volumes").iter();
+    let own = own.filter(|it| !claimed.contains(text(it, "name"))).cloned();
+    let added = claimed
+        .iter()
+        .map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } }));
+    let volumes: Vec<Value> = added.chain(own).collect();
+    let mut template = template.clone();
+    put(&mut template, "spec.volumes", volumes);
+    Cow::Owned(template)
 }
 
 fn check_strategy(strategy: &Value, path: &Path, faults: &mut Faults) {
@@ -158,4 +181,110 @@ fn validate_revision(object: &Value) -> Faults {
     }
     faults.not_negative(object, &path, "revision");
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::behaviour::{Part, behaviour};
+
+    /// A set with these claim templates, whose pods have this spec.
+    fn set(claims: &[&str], pod: &Value) -> Value {
+        let claim = |name: &&str| {
+            json!({
+                "metadata": { "name": name },
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": { "requests": { "storage": "1Gi" } },
+                },
+            })
+        };
+        let mut object = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": { "name": "a", "namespace": "n" },
+            "spec": {
+                "serviceName": "s",
+                "selector": { "matchLabels": { "app": "a" } },
+                "template": { "metadata": { "labels": { "app": "a" } }, "spec": pod },
+                "volumeClaimTemplates": claims.iter().map(claim).collect::<Vec<_>>(),
+            },
+        });
+        behaviour("apps", "statefulsets").default(&mut object);
+        object
+    }
+
+    fn container(field: &str, value: &Value) -> Value {
+        json!({ "name": "c", "image": "i", field: value })
+    }
+
+    #[test]
+    fn containers_use_the_volumes_of_claim_templates() {
+        let mount = |name: &str| json!([{ "name": name, "mountPath": "/data" }]);
+        let device = json!([{ "name": "data", "devicePath": "/dev/x" }]);
+        let plain = json!({ "name": "c", "image": "i" });
+        let with = |fields: &Value| {
+            let mut pod = json!({ "containers": [plain] });
+            for (field, value) in fields.as_object().unwrap() {
+                pod[field] = value.clone();
+            }
+            pod
+        };
+        let mounted = container("volumeMounts", &mount("data"));
+        let init = json!({ "name": "i", "image": "i", "volumeMounts": mount("data") });
+        let own = |names: &[&str]| {
+            names.iter().map(|it| json!({ "name": it, "emptyDir": {} })).collect::<Vec<_>>()
+        };
+        let missing = "spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"other\"";
+        let table = [
+            ("mounted", &["data"][..], with(&json!({ "containers": [mounted] })), ""),
+            (
+                "as a device",
+                &["data"],
+                with(&json!({ "containers": [container("volumeDevices", &device)] })),
+                "",
+            ),
+            ("by an init container", &["data"], with(&json!({ "initContainers": [init] })), ""),
+            (
+                "twice the same template",
+                &["data", "data"],
+                with(&json!({ "containers": [mounted] })),
+                "",
+            ),
+            (
+                "in the place of a volume of the pod",
+                &["data"],
+                with(&json!({ "containers": [mounted], "volumes": own(&["data", "more"]) })),
+                "",
+            ),
+            (
+                "a volume that neither has",
+                &["data"],
+                with(&json!({ "containers": [container("volumeMounts", &mount("other"))] })),
+                missing,
+            ),
+            (
+                "no templates",
+                &[],
+                with(&json!({ "containers": [container("volumeMounts", &mount("other"))] })),
+                missing,
+            ),
+            (
+                "what is wrong stays wrong",
+                &["data"],
+                with(&json!({ "volumes": own(&["x", "x"]) })),
+                "spec.template.spec.volumes[2].name: Duplicate value: \"x\"",
+            ),
+        ];
+        for (why, claims, pod, expected) in table {
+            let object = set(claims, &pod);
+            let rules = behaviour("apps", "statefulsets");
+            for faults in [
+                rules.validate_create(&object),
+                rules.validate_update(&object, &object, Part::Main),
+            ] {
+                let said: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                assert_eq!(said.join("; "), expected, "{why}");
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Whatever goes wrong on the way, the controllers end in the same place.
 
 mod daemon;
+mod replication;
 mod stateful;
 
 use std::time::Duration;
@@ -13,11 +14,11 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{DaemonSets, Deployments, ReplicaSets, StatefulSets, writes};
+use super::{DaemonSets, Deployments, ReplicaSets, ReplicationControllers, StatefulSets, writes};
 use crate::stand::{bad, is_bad, proven};
 use crate::view::{
     ControllerRevision, DaemonSet, Deployment, Node, PersistentVolumeClaim, Phase, Pod, ReplicaSet,
-    StatefulSet,
+    ReplicationController, StatefulSet,
 };
 
 /// Makes pods run, and takes away those that go.

@@ -1,4 +1,7 @@
-//! Replica sets: as many pods of one template as are wanted.
+//! Replica sets and replication controllers: as many pods of one template as are wanted.
+//!
+//! A ReplicationController is a ReplicaSet whose selector has labels only. Both are decided about by
+//! the same functions, over what [`PodSet`] shows of either.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -12,7 +15,7 @@ use jiff::Timestamp;
 use super::births::Births;
 use super::claim::Claim;
 use super::{MOST, Told, template, told, writes};
-use crate::view::{Pod, ReplicaSet};
+use crate::view::{Pod, ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
 
 mod status;
 mod victims;
@@ -21,9 +24,13 @@ mod victims;
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaSets;
 
+/// The controller of replication controllers.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplicationControllers;
+
 impl Controller for ReplicaSets {
     fn name(&self) -> &'static str {
-        "replicaset"
+        ReplicaSet::CONTROLLER
     }
 
     fn kinds(&self) -> Vec<Kind> {
@@ -31,42 +38,102 @@ impl Controller for ReplicaSets {
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
-        if change.is::<ReplicaSet>() {
-            return vec![change.key.clone()];
-        }
-        let mut keys = Vec::new();
-        for pod in change.both::<Pod>() {
-            match pod.metadata.controller() {
-                Some(owner) if owner.kind == ReplicaSet::RESOURCE.kind => {
-                    keys.push(change.key.beside(&owner.name));
-                }
-                Some(_) => {}
-                None => {
-                    let sets = world.shelf::<ReplicaSet>().within(&pod.metadata.namespace);
-                    let means = |set: &&Arc<ReplicaSet>| {
-                        set.spec
-                            .selector
-                            .as_ref()
-                            .is_some_and(|it| it.matches(&pod.metadata.labels))
-                    };
-                    keys.extend(sets.iter().filter(means).map(|set| set.metadata.key()));
-                }
-            }
-        }
-        keys.dedup();
-        keys
+        concerned::<ReplicaSet>(world, change)
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        observe(world, key, now).map(|seen| plan(&seen)).unwrap_or_default()
+        observe::<ReplicaSet>(world, key, now).map(|seen| plan(&seen)).unwrap_or_default()
     }
 }
 
-/// What one decision about a replica set may use.
+impl Controller for ReplicationControllers {
+    fn name(&self) -> &'static str {
+        ReplicationController::CONTROLLER
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind::of::<ReplicationController>(), Kind::of::<Pod>()]
+    }
+
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+        concerned::<ReplicationController>(world, change)
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        let seen = observe::<ReplicationController>(world, key, now);
+        seen.map(|seen| plan(&seen)).unwrap_or_default()
+    }
+}
+
+/// An object that keeps a number of pods of one template.
+trait PodSet: View {
+    /// The name of the controller that decides about it.
+    const CONTROLLER: &'static str;
+
+    /// What is wanted.
+    fn spec(&self) -> &ReplicaSetSpec;
+
+    /// What it says about itself.
+    fn status(&self) -> &ReplicaSetStatus;
+
+    /// Whether its selector picks a pod.
+    fn selects(&self, pod: &Pod) -> bool {
+        self.spec().selector.as_ref().is_some_and(|it| it.matches(&pod.metadata.labels))
+    }
+}
+
+impl PodSet for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset";
+
+    fn spec(&self) -> &ReplicaSetSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicaSetStatus {
+        &self.status
+    }
+}
+
+impl PodSet for ReplicationController {
+    const CONTROLLER: &'static str = "replicationcontroller";
+
+    fn spec(&self) -> &ReplicaSetSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicaSetStatus {
+        &self.status
+    }
+}
+
+/// The sets that a change concerns: the owner of a pod, or those that select one without an owner.
+fn concerned<S: PodSet>(world: &World, change: &Change) -> Vec<Key> {
+    if change.is::<S>() {
+        return vec![change.key.clone()];
+    }
+    let mut keys = Vec::new();
+    for pod in change.both::<Pod>() {
+        match pod.metadata.controller() {
+            Some(owner) if owner.kind == S::RESOURCE.kind => {
+                keys.push(change.key.beside(&owner.name));
+            }
+            Some(_) => {}
+            None => {
+                let sets = world.shelf::<S>().within(&pod.metadata.namespace);
+                let meant = sets.iter().filter(|set| set.selects(&pod));
+                keys.extend(meant.map(|set| set.meta().key()));
+            }
+        }
+    }
+    keys.dedup();
+    keys
+}
+
+/// What one decision about a set may use.
 #[derive(Debug)]
-struct Seen {
+struct Seen<S> {
     now: Timestamp,
-    set: Arc<ReplicaSet>,
+    set: Arc<S>,
     claim: Claim<Pod>,
     /// How many pods of this set and of the others of its owner each node has.
     crowds: BTreeMap<String, usize>,
@@ -75,11 +142,11 @@ struct Seen {
     refused: Vec<Refused>,
 }
 
-impl Seen {
+impl<S: PodSet> Seen<S> {
     /// How many pods are missing; below zero, how many are too many.
     fn missing(&self) -> i64 {
         let count = i64::try_from(self.claim.mine.len()).unwrap_or(i64::MAX);
-        self.set.spec.replicas.saturating_sub(count)
+        self.set.spec().replicas.saturating_sub(count)
     }
 
     /// Why pods that are missing are not made, or those that are too many not removed.
@@ -98,37 +165,34 @@ fn is_active(pod: &Pod) -> bool {
     !pod.is_over() && !pod.metadata.is_going()
 }
 
-fn observe(world: &World, key: &Key, now: Timestamp) -> Option<Seen> {
-    let set = world.shelf::<ReplicaSet>().get(key)?;
+fn observe<S: PodSet>(world: &World, key: &Key, now: Timestamp) -> Option<Seen<S>> {
+    let set = world.shelf::<S>().get(key)?;
     let shelf = world.shelf::<Pod>();
     let active = |pods: Vec<Arc<Pod>>| pods.into_iter().filter(|it| is_active(it)).collect();
-    let owned = active(shelf.owned_by(&set.metadata.uid));
+    let owned = active(shelf.owned_by(&set.meta().uid));
     let orphans = active(shelf.tagged(&Pod::without_owner(key.namespace())));
-    let means = |pod: &Pod| {
-        set.spec.selector.as_ref().is_some_and(|selector| selector.matches(&pod.metadata.labels))
-    };
-    let claim = Claim::of::<ReplicaSet>(&set.metadata, means, owned, orphans);
-    let refused = world.refused(ReplicaSets.name(), key);
+    let claim = Claim::of::<S>(set.meta(), |pod| set.selects(pod), owned, orphans);
+    let refused = world.refused(S::CONTROLLER, key);
     let births = Births::default();
     let mut seen = Seen { now, set, claim, crowds: BTreeMap::new(), births, refused };
     let missing = seen.missing();
     if missing > 0 {
         let count = usize::try_from(missing).unwrap_or(MOST).min(MOST);
-        seen.births = Births::of(world, &seen.set.metadata, count);
+        seen.births = Births::of(world, seen.set.meta(), count);
     } else if missing < 0 {
-        seen.crowds = crowds(world, &seen.set);
+        seen.crowds = crowds(world, &*seen.set);
     }
     Some(seen)
 }
 
 /// Active pods by node, of a set and of all sets with the same owner.
-fn crowds(world: &World, set: &ReplicaSet) -> BTreeMap<String, usize> {
+fn crowds<S: PodSet>(world: &World, set: &S) -> BTreeMap<String, usize> {
     let pods = world.shelf::<Pod>();
-    let owner = set.metadata.controller();
-    let siblings = owner.map(|it| world.shelf::<ReplicaSet>().owned_by(&it.uid));
+    let owner = set.meta().controller();
+    let siblings = owner.map(|it| world.shelf::<S>().owned_by(&it.uid));
     let uids = match &siblings {
-        Some(sets) => sets.iter().map(|it| &it.metadata.uid).collect(),
-        None => vec![&set.metadata.uid],
+        Some(sets) => sets.iter().map(|it| &it.meta().uid).collect(),
+        None => vec![&set.meta().uid],
     };
     let mut crowds = BTreeMap::new();
     for pod in uids.into_iter().flat_map(|uid| pods.owned_by(uid)).filter(|it| is_active(it)) {
@@ -137,7 +201,7 @@ fn crowds(world: &World, set: &ReplicaSet) -> BTreeMap<String, usize> {
     crowds
 }
 
-fn plan(seen: &Seen) -> Plan {
+fn plan<S: PodSet>(seen: &Seen<S>) -> Plan {
     let mut plan = Plan::default();
     if !seen.claim.steps.is_empty() {
         // What is counted changes with these, so they come first and alone.
@@ -148,9 +212,9 @@ fn plan(seen: &Seen) -> Plan {
     if let Some(when) = counted.next_available {
         plan.look_at(when, seen.now);
     }
-    let outdated = counted.status != seen.set.status;
+    let outdated = counted.status != *seen.set.status();
     let direction =
-        if seen.set.metadata.is_going() { Ordering::Equal } else { seen.missing().cmp(&0) };
+        if seen.set.meta().is_going() { Ordering::Equal } else { seen.missing().cmp(&0) };
     match direction {
         Ordering::Equal => {}
         Ordering::Less => remove(seen, &mut plan),
@@ -167,17 +231,17 @@ fn plan(seen: &Seen) -> Plan {
         }
     }
     if outdated {
-        plan.write(status::write(&seen.set, &counted.status));
+        plan.write(status::write(&*seen.set, &counted.status));
     }
     plan
 }
 
 /// Makes pods that are missing.
-fn make(seen: &Seen, plan: &mut Plan) {
-    let meta = &seen.set.metadata;
-    let about = Reference::to(&ReplicaSet::RESOURCE, meta);
+fn make<S: PodSet>(seen: &Seen<S>, plan: &mut Plan) {
+    let meta = seen.set.meta();
+    let about = Reference::to(&S::RESOURCE, meta);
     for name in &seen.births.names {
-        let body = template::pod::<ReplicaSet>(&seen.set.spec.template, meta, name);
+        let body = template::pod::<S>(&seen.set.spec().template, meta, name);
         let step = Step::new(writes::create::<Pod>(body));
         plan.steps.push(told(step, &about, Told::Create, name));
     }
@@ -187,8 +251,8 @@ fn make(seen: &Seen, plan: &mut Plan) {
 }
 
 /// Removes pods that are too many.
-fn remove(seen: &Seen, plan: &mut Plan) {
-    let about = Reference::to(&ReplicaSet::RESOURCE, &seen.set.metadata);
+fn remove<S: PodSet>(seen: &Seen<S>, plan: &mut Plan) {
+    let about = Reference::to(&S::RESOURCE, seen.set.meta());
     let surplus = usize::try_from(seen.missing().unsigned_abs()).unwrap_or(usize::MAX);
     for pod in victims::choose(&seen.claim.mine, &seen.crowds, surplus.min(MOST), seen.now) {
         let step = Step::new(writes::delete::<Pod>(&pod.metadata));

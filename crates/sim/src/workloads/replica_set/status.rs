@@ -4,8 +4,8 @@ use gantry_reconcile::Write;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::Seen;
-use crate::view::{Condition, ReplicaSet, ReplicaSetStatus, Truth};
+use super::{PodSet, Seen};
+use crate::view::{Condition, ReplicaSetStatus, Truth};
 use crate::workloads::conditions;
 use crate::workloads::writes::{self, count as left_out};
 
@@ -20,11 +20,11 @@ pub(super) struct Counted {
 }
 
 /// Counts the pods of a set.
-pub(super) fn count(seen: &Seen) -> Counted {
+pub(super) fn count<S: PodSet>(seen: &Seen<S>) -> Counted {
     let set = &seen.set;
     let mut status = ReplicaSetStatus {
-        observed_generation: set.metadata.generation,
-        conditions: set.status.conditions.clone(),
+        observed_generation: set.meta().generation,
+        conditions: set.status().conditions.clone(),
         ..ReplicaSetStatus::default()
     };
     // It stays until all is well: after a restart nobody knows what was refused before it.
@@ -41,14 +41,14 @@ pub(super) fn count(seen: &Seen) -> Counted {
         conditions::set(&mut status.conditions, found);
     }
     let mut next_available: Option<Timestamp> = None;
-    let labels = set.spec.template["metadata"]["labels"].as_object();
+    let labels = set.spec().template["metadata"]["labels"].as_object();
     for pod in &seen.claim.mine {
         let has = |(key, value): (&String, &serde_json::Value)| {
             pod.metadata.labels.get(key).map(String::as_str) == value.as_str()
         };
         status.replicas += 1;
         status.fully_labeled_replicas += i64::from(labels.into_iter().flatten().all(has));
-        match pod.available_since(set.spec.min_ready_seconds, seen.now) {
+        match pod.available_since(set.spec().min_ready_seconds, seen.now) {
             None => {}
             Some(Ok(_)) => {
                 status.ready_replicas += 1;
@@ -64,7 +64,7 @@ pub(super) fn count(seen: &Seen) -> Counted {
 }
 
 /// Writes what was counted.
-pub(super) fn write(set: &ReplicaSet, status: &ReplicaSetStatus) -> Write {
+pub(super) fn write<S: PodSet>(set: &S, status: &ReplicaSetStatus) -> Write {
     let body = json!({"status": {
         "replicas": status.replicas,
         "fullyLabeledReplicas": left_out(status.fully_labeled_replicas),
@@ -73,5 +73,5 @@ pub(super) fn write(set: &ReplicaSet, status: &ReplicaSetStatus) -> Write {
         "observedGeneration": left_out(status.observed_generation),
         "conditions": conditions::json(&status.conditions),
     }});
-    writes::state::<ReplicaSet>(&set.metadata, body)
+    writes::state::<S>(set.meta(), body)
 }
