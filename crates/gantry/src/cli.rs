@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which function answers.
 
+mod amounts;
 mod apiserver;
 mod check;
 mod crds;

@@ -108,8 +108,10 @@ pub fn kubeconfig() -> anyhow::Result<PathBuf> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let named = variable("KUBECONFIG");
-    let named = named.as_ref().and_then(|list| std::env::split_paths(list).next());
-    let named = named.filter(|path| !path.as_os_str().is_empty());
+    // As kubectl: empty names in the list do not count.
+    let named = named
+        .as_ref()
+        .and_then(|list| std::env::split_paths(list).find(|path| !path.as_os_str().is_empty()));
     let own = || variable("HOME").map(|home| Path::new(&home).join(".kube/config"));
     named.or_else(own).context("neither KUBECONFIG nor HOME is set; name the file")
 }

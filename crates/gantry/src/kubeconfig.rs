@@ -1,46 +1,110 @@
 //! The kubeconfig a user already has, and a context put into it.
 
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use gantry_api::yaml;
+use gantry_process::clock::Clock;
+use gantry_serve::files;
 use serde_json::{Value, json};
 
 /// The lists of a kubeconfig, by whose names entries are told apart.
 const LISTS: [&str; 3] = ["clusters", "users", "contexts"];
+/// How long another program may hold the lock of the file. kubectl holds it for one write.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait before the lock is tried again.
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Puts the cluster, user and context of `ours` into the kubeconfig at `path`, which is made if it
-/// is not there, and makes that context the current one.
+/// What became of a kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// Where the file is kept as it was; none if it did not exist, or nothing had to be changed.
+    pub backup: Option<PathBuf>,
+    /// The mode of the file, if others than its owner may read it.
+    pub exposed: Option<u32>,
+}
+
+/// Puts the cluster, user and context of `ours` into the kubeconfig at `path`, which is created if it
+/// does not exist, and makes that context the current one.
 ///
-/// What else is in the file stays; comments do not, so the file as it was is kept beside it.
-/// Returns where.
+/// A symbolic link is followed: the file it leads to is replaced, atomically and with the same mode.
+/// Meanwhile the file is locked in the way of kubectl, so that no write of another program is lost.
+/// What else is in the file stays; comments do not, so the file as it was is kept beside `path`.
 ///
 /// # Errors
-/// The file is no kubeconfig, can be read by others, or cannot be written. It is unchanged then.
-pub fn add(path: &Path, ours: &str) -> anyhow::Result<Option<PathBuf>> {
+/// The file is no kubeconfig, is locked by another program, or cannot be written. It is unchanged then.
+pub async fn add(clock: &Clock, path: &Path, ours: &str) -> anyhow::Result<Added> {
     let named = || format!("could not add a context to {}", path.display());
-    let before = match std::fs::read_to_string(path) {
+    let target = files::link_target(path).with_context(named)?;
+    for file in [path, &target] {
+        let parent = file.parent().filter(|it| !it.as_os_str().is_empty());
+        parent.map_or(Ok(()), std::fs::create_dir_all).with_context(named)?;
+    }
+    // The target's last, so that whoever comes by another link waits here and not the other way round.
+    let _named = Lock::take(clock, path).await.with_context(named)?;
+    let _target = match target == path {
+        true => None,
+        false => Some(Lock::take(clock, &target).await.with_context(named)?),
+    };
+    let before = match std::fs::read_to_string(&target) {
         Ok(text) => Some(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error).with_context(named),
     };
     let merged = merge(before.as_deref().unwrap_or_default(), ours).with_context(named)?;
     if before.as_deref() == Some(merged.as_str()) {
-        return Ok(None);
+        return Ok(Added { backup: None, exposed: None });
     }
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(named)?;
-    }
-    let kept = match &before {
+    let backup = match &before {
         Some(text) => {
             let beside = beside(path);
-            gantry_serve::files::write_private(&beside, text.as_bytes()).with_context(named)?;
+            files::write_private(&beside, text.as_bytes()).with_context(named)?;
             Some(beside)
         }
         None => None,
     };
-    gantry_serve::files::write_private(path, merged.as_bytes()).with_context(named)?;
-    Ok(kept)
+    let mode = files::replace(&target, merged.as_bytes()).with_context(named)?;
+    Ok(Added { backup, exposed: (mode & 0o077 != 0).then_some(mode) })
+}
+
+/// The lock of a kubeconfig as client-go has it: a file beside it that exists while it is held.
+struct Lock(PathBuf);
+
+impl Lock {
+    async fn take(clock: &Clock, of: &Path) -> anyhow::Result<Self> {
+        let mut name = of.file_name().context("it names no file")?.to_owned();
+        name.push(".lock");
+        let path = of.with_file_name(name);
+        let give_up = clock.moment() + LOCK_TIMEOUT;
+        loop {
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(_) => return Ok(Self(path)),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(error)
+                        .with_context(|| format!("could not lock {}", path.display()));
+                }
+                Err(_) if clock.moment() >= give_up => bail!(
+                    "another program has held the lock {} for {} s; if none is running, remove that \
+                     file",
+                    path.display(),
+                    LOCK_TIMEOUT.as_secs()
+                ),
+                Err(_) => clock.sleep(LOCK_RETRY_DELAY).await,
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::warn!(file = %self.0.display(), %error, "could not remove the lock of a kubeconfig");
+        }
+    }
 }
 
 /// Where a file is kept as it was.
@@ -90,6 +154,8 @@ fn document(text: &str) -> anyhow::Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const OURS: &str = "
@@ -127,8 +193,8 @@ current-context: gantry
         assert_eq!(names(&merged, "users"), ["gantry-admin"]);
     }
 
-    #[test]
-    fn other_files_are_left_alone() {
+    #[tokio::test]
+    async fn other_files_are_left_alone() {
         let table = [
             ("kind: Pod", "`kind` must be `Config`"),
             ("- a\n- b", "`kind` must be `Config`"),
@@ -139,20 +205,77 @@ current-context: gantry
         for (text, expected) in table {
             let path = directory.path().join("config");
             std::fs::write(&path, text).unwrap();
-            let error = format!("{:#}", add(&path, OURS).unwrap_err());
+            let error = add(&Clock::system(), &path, OURS).await.unwrap_err();
+            let error = format!("{error:#}");
             assert!(error.contains(expected), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert!(!directory.path().join("config.lock").exists(), "the lock is released");
         }
     }
 
-    #[test]
-    fn the_file_as_it_was_is_kept() {
-        let directory = tempfile::tempdir().unwrap();
+    #[tokio::test]
+    async fn the_file_as_it_was_is_kept() {
+        let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
         let path = directory.path().join("deep/config");
-        assert_eq!(add(&path, OURS).unwrap(), None, "there was nothing to keep");
-        assert_eq!(add(&path, OURS).unwrap(), None, "there is nothing to change");
+        let nothing = Added { backup: None, exposed: None };
+        assert_eq!(add(&clock, &path, OURS).await.unwrap(), nothing, "there was nothing to keep");
+        assert_eq!(add(&clock, &path, OURS).await.unwrap(), nothing, "there is nothing to change");
         std::fs::write(&path, "# mine\nkind: Config\n").unwrap();
-        let kept = add(&path, OURS).unwrap().unwrap();
+        let kept = add(&clock, &path, OURS).await.unwrap().backup.unwrap();
         assert_eq!(std::fs::read_to_string(kept).unwrap(), "# mine\nkind: Config\n");
+    }
+
+    #[tokio::test]
+    async fn a_link_is_followed_and_stays() {
+        let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let (target, link) =
+            (directory.path().join("dotfiles/config"), directory.path().join("config"));
+        std::fs::create_dir(directory.path().join("dotfiles")).unwrap();
+        std::fs::write(&target, "kind: Config\n").unwrap();
+        std::fs::set_permissions(&target, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("dotfiles/config", &link).unwrap();
+        let added = add(&clock, &link, OURS).await.unwrap();
+        assert_eq!(added.exposed, Some(0o640), "the mode stays, and is reported");
+        assert_eq!(added.backup, Some(directory.path().join("config.before-gantry")));
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        let merged = std::fs::read_to_string(&target).unwrap();
+        assert_eq!(names(&merged, "contexts"), ["gantry"]);
+    }
+
+    /// Everybody reads, adds and writes: without a lock the last one would win.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_write_of_many_at_once_is_lost() {
+        let (directory, clock) = (tempfile::tempdir().unwrap(), Clock::system());
+        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        let mut writers = tokio::task::JoinSet::new();
+        for at in 0..24 {
+            let path = if at % 2 == 0 { link.clone() } else { target.clone() };
+            let (clock, ours) = (clock.clone(), OURS.replace("gantry", &format!("c{at:02}")));
+            writers.spawn(async move { add(&clock, &path, &ours).await.unwrap() });
+        }
+        writers.join_all().await;
+        let merged = std::fs::read_to_string(&target).unwrap();
+        let mut found = names(&merged, "contexts");
+        found.sort();
+        assert_eq!(found, (0..24).map(|at| format!("c{at:02}")).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_not_released_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        std::fs::write(directory.path().join("config.lock"), "").unwrap();
+        let hand = gantry_process::clock::Hand::at(jiff::Timestamp::UNIX_EPOCH);
+        let clock = hand.clock();
+        let (added, ()) = tokio::join!(add(&clock, &path, OURS), async {
+            hand.jump_to(clock.moment() + LOCK_TIMEOUT);
+        });
+        let error = format!("{:#}", added.unwrap_err());
+        assert!(
+            error.contains("config.lock for 10 s; if none is running, remove that file"),
+            "{error}"
+        );
+        assert!(!path.exists());
     }
 }

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::OFlags;
 
+mod replace;
+
+pub use replace::{link_target, replace};
+
 /// The largest file that is read: many times the longest chain of certificates.
 const LARGEST: u64 = 1 << 20;
 /// The lock of a directory that several processes may open.

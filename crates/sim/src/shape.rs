@@ -33,7 +33,7 @@ mod order;
 mod read;
 
 pub use order::{add, cordon, kill, remove, revive, uncordon, upgrade_kernel};
-pub use read::{Fault, read};
+pub use read::{Fault, MOST_NODES, read};
 
 /// Some nodes that are alike.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use gantry_api::quantity::Quantity;
 use gantry_controller::Actor;
 use gantry_controller::writer::Writer;
 use gantry_process::clock::Clock;
@@ -13,9 +14,9 @@ use gantry_reconcile::{Outcome, Write};
 use gantry_sim::shape::{self, Shape};
 use gantry_sim::view::Node;
 
-use super::End;
 use super::reach::{Reach, Reached};
 use super::up::read_shapes;
+use super::{End, amounts};
 use crate::output::Output;
 
 /// Add nodes to a cluster that runs, take them away, and let things happen to them.
@@ -76,19 +77,21 @@ struct Add {
 
     /// How many.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    // Negative ones are taken for values, so that the error says what is wrong with them.
+    #[arg(value_parser = amounts::nodes, allow_hyphen_values = true)]
     count: u32,
 
     /// Processors of each.
-    #[arg(long, value_name = "AMOUNT")]
-    cpu: Option<String>,
+    #[arg(long, value_name = "AMOUNT", value_parser = amounts::quantity, allow_hyphen_values = true)]
+    cpu: Option<Quantity>,
 
     /// Memory of each.
-    #[arg(long, value_name = "AMOUNT")]
-    memory: Option<String>,
+    #[arg(long, value_name = "AMOUNT", value_parser = amounts::quantity, allow_hyphen_values = true)]
+    memory: Option<Quantity>,
 
     /// Accelerators of each, as RESOURCE=NUMBER; may be repeated.
-    #[arg(long, value_name = "RESOURCE=NUMBER")]
-    accelerators: Vec<String>,
+    #[arg(long, value_name = "RESOURCE=NUMBER", value_parser = amounts::accelerators)]
+    accelerators: Vec<(String, u32)>,
 
     /// The release of their kernel.
     #[arg(long, value_name = "RELEASE")]
@@ -174,26 +177,22 @@ fn each(
 fn added(add: &Add, nodes: &[Arc<Node>]) -> anyhow::Result<Vec<Write>> {
     let Add { name, nodes: file, count, cpu, memory, accelerators, kernel_version, labels } = add;
     if let Some(file) = file {
-        let shapes = read_shapes(file)?;
-        return Ok(shapes.iter().flat_map(|it| shape::add(it, nodes)).collect());
+        let writes: Vec<Write> =
+            read_shapes(file)?.iter().flat_map(|it| shape::add(it, nodes)).collect();
+        if writes.is_empty() {
+            bail!("--nodes {}: adds no nodes: every `count` in it is 0; raise one", file.display());
+        }
+        return Ok(writes);
     }
     let mut shape = Shape::new(name.as_deref().unwrap_or_default());
     shape.count = *count;
-    let amount = |flag: &str, text: &String| {
-        text.parse().with_context(|| format!("--{flag} {text}: write an amount such as 8 or 64Gi"))
-    };
-    if let Some(text) = cpu {
-        shape.cpu = amount("cpu", text)?;
-    }
-    if let Some(text) = memory {
-        shape.memory = amount("memory", text)?;
-    }
-    for text in accelerators {
-        let (resource, count) = pair("accelerators", text, "nvidia.com/gpu=8")?;
-        let count = count.parse();
-        let count = count.with_context(|| format!("--accelerators {text}: how many?"))?;
-        let accelerator = shape::Accelerator { count, model: None };
-        shape.accelerators.insert(resource.to_owned(), accelerator);
+    shape.cpu = cpu.unwrap_or(shape.cpu);
+    shape.memory = memory.unwrap_or(shape.memory);
+    for (resource, count) in accelerators {
+        let accelerator = shape::Accelerator { count: *count, model: None };
+        if shape.accelerators.insert(resource.clone(), accelerator).is_some() {
+            bail!("--accelerators {resource}: is there twice; name each resource once");
+        }
     }
     shape.kernel_version.clone_from(kernel_version);
     for text in labels {

@@ -12,7 +12,7 @@ use gantry_devices::schedule::{Asked, Change, Objects, Options, Verdict, decide}
 use super::devices::{generate, snapshot};
 use super::files::load;
 use super::reach::Reach;
-use super::{End, Form, render};
+use super::{End, Form, amounts, render};
 use crate::config;
 use crate::output::Output;
 
@@ -74,6 +74,7 @@ pub(super) struct Arguments {
 
     /// How many steps to search on each node before giving up.
     #[arg(long, value_name = "STEPS", default_value_t = Budget::STEPS)]
+    #[arg(value_parser = amounts::steps, allow_hyphen_values = true)]
     steps: u64,
 
     #[command(flatten)]

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
 use crate::containers::Containers;
+use crate::kubeconfig::Added;
 use crate::output::Output;
 use crate::questions::{self, Questions};
 use crate::server::{self, Plan, Running};
@@ -95,9 +96,10 @@ pub(super) struct Arguments {
     /// Add the context `gantry` to a kubeconfig and make it the current one.
     ///
     /// Without a file it is the first of KUBECONFIG, or ~/.kube/config.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Cluster")]
-    #[arg(default_missing_value = "")]
-    merge_kubeconfig: Option<PathBuf>,
+    /// A symbolic link is followed; the file as it was is kept beside it.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    // An inner option: an empty text is no path, so none can stand for a value that is missing.
+    merge_kubeconfig: Option<Option<PathBuf>>,
 
     #[command(flatten)]
     server: Flags,
@@ -213,7 +215,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         .with_context(|| format!("could not write the kubeconfig {}", kubeconfig_file.display()))?;
     output.result(format_args!("ready in {} on https://{address}", progress.total()))?;
     match merge_kubeconfig {
-        Some(file) => merge(&file, &kubeconfig, output)?,
+        Some(file) => merge(&clock, file, &kubeconfig, output).await?,
         None => {
             let file = kubeconfig_file.display();
             output.note(format_args!("  export KUBECONFIG={file}"));
@@ -271,15 +273,27 @@ async fn forget(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Adds the context to the user's own kubeconfig.
-fn merge(file: &Path, text: &str, output: &mut Output) -> anyhow::Result<()> {
-    let file = match file.as_os_str().is_empty() {
-        true => config::kubeconfig()?,
-        false => file.to_owned(),
+async fn merge(
+    clock: &Clock,
+    file: Option<PathBuf>,
+    text: &str,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    let file = match file {
+        Some(file) => file,
+        None => config::kubeconfig()?,
     };
-    let kept = kubeconfig::add(&file, text)?;
+    let Added { backup, exposed } = kubeconfig::add(clock, &file, text).await?;
     output.note(format_args!("context `gantry` is the current one in {}", file.display()));
-    if let Some(kept) = kept {
-        output.note(format_args!("the file as it was: {}", kept.display()));
+    if let Some(backup) = backup {
+        output.note(format_args!("the file as it was: {}", backup.display()));
+    }
+    if let Some(mode) = exposed {
+        output.warning(format_args!(
+            "{} has mode {mode:o}: others can read the keys in it; run `chmod 600 {}`",
+            file.display(),
+            file.display()
+        ));
     }
     Ok(())
 }

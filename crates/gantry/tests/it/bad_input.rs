@@ -122,3 +122,41 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
         );
     }
 }
+
+/// Amounts and counts that are none: refused before any server is asked.
+#[test]
+fn amounts_that_are_not_more_than_zero_are_refused() {
+    let amount = "must be more than zero; write an amount such as 8, 500m or 64Gi";
+    let nodes = "write a whole number from 1 to 3840";
+    let table: [(&[&str], &str, &str); 13] = [
+        (&["node", "add", "a", "--cpu", "-4"], "'-4' for '--cpu <AMOUNT>'", amount),
+        (&["node", "add", "a", "--cpu=0"], "'0' for '--cpu <AMOUNT>'", amount),
+        (&["node", "add", "a", "--memory", "-64Gi"], "'-64Gi' for '--memory <AMOUNT>'", amount),
+        (&["node", "add", "a", "--memory=0Gi"], "'0Gi' for '--memory <AMOUNT>'", amount),
+        (&["node", "add", "a", "--count", "0"], "'0' for '--count <NUMBER>'", nodes),
+        (&["node", "add", "a", "--count", "-1"], "'-1' for '--count <NUMBER>'", nodes),
+        (&["node", "add", "a", "--count=5000"], "'5000' for '--count <NUMBER>'", nodes),
+        (
+            &["node", "add", "a", "--accelerators", "x.io/gpu=0"],
+            "'x.io/gpu=0' for '--accelerators",
+            "\"0\" is no count: write a whole number from 1",
+        ),
+        (
+            &["node", "add", "a", "--accelerators=x.io/gpu=-8"],
+            "'x.io/gpu=-8' for '--accelerators",
+            "\"-8\" is no count",
+        ),
+        (&["devices", "gen", "1", "--nodes", "0"], "'0' for '--nodes <COUNT>'", "from 1 to"),
+        (&["devices", "gen", "1", "--nets", "-1"], "'-1' for '--nets <COUNT>'", "from 1 to"),
+        (&["schedule", "a", "--steps", "0"], "'0' for '--steps <STEPS>'", "from 1 up"),
+        (&["schedule", "a", "--steps", "-5"], "'-5' for '--steps <STEPS>'", "from 1 up"),
+    ];
+    for (arguments, found, remedy) in table {
+        let run = gantry(arguments);
+        // The commands of the original of `devices` and `schedule` end with 1, as that did.
+        let code = if arguments[0] == "node" { 2 } else { 1 };
+        assert_eq!((run.code, &*run.out), (code, ""), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(&format!("invalid value {found}")), "{arguments:?}: {}", run.err);
+        assert!(run.err.contains(remedy), "{arguments:?}: {}", run.err);
+    }
+}

@@ -12,6 +12,7 @@ mod conformance;
 mod contention;
 mod devices;
 mod dual_pods;
+mod merge_kubeconfig;
 mod operator;
 mod queue;
 mod quotas;

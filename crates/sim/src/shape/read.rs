@@ -28,7 +28,7 @@ fn prefix(field: &str) -> String {
 }
 
 /// The most nodes of one shape: as many as there are ranges of addresses for.
-const MOST_NODES: u32 = 3840;
+pub const MOST_NODES: u32 = 3840;
 
 /// The shapes in a text.
 ///
@@ -137,7 +137,7 @@ impl Reader {
                 "cpu" => shape.cpu = reader.amount(&field, value),
                 "memory" => shape.memory = reader.amount(&field, value),
                 "ephemeralStorage" => shape.ephemeral_storage = reader.amount(&field, value),
-                "pods" => shape.pods = reader.whole(&field, value, 0..=u32::MAX),
+                "pods" => shape.pods = reader.whole(&field, value, 1..=u32::MAX),
                 "accelerators" => shape.accelerators = reader.accelerators(&field, value),
                 "kernelVersion" => shape.kernel_version = reader.text(&field, value),
                 "zone" => shape.zone = reader.text(&field, value),
@@ -205,9 +205,9 @@ impl Reader {
             Content::Null | Content::Bool(_) | Content::List(_) | Content::Map(_) => shown(value),
         };
         let parsed = Quantity::parse(&text).map_err(|error| error.to_string());
-        let positive = parsed.and_then(|it| match it.is_negative() {
-            true => Err(format!("{text} is less than nothing")),
-            false => Ok(it),
+        let positive = parsed.and_then(|it| match it.sign() {
+            1 => Ok(it),
+            _ => Err(format!("{text} is not more than zero")),
         });
         positive.unwrap_or_else(|what| {
             self.fault(value.at, field, &what, "write an amount such as 32, 500m or 128Gi");
@@ -248,12 +248,12 @@ impl Reader {
                 self.fields(&path, value, &["count", "model"], |reader, key, value| {
                     let path = join(&path, &key.name);
                     match key.name.as_str() {
-                        "count" => accelerator.count = reader.whole(&path, value, 0..=u32::MAX),
+                        "count" => accelerator.count = reader.whole(&path, value, 1..=u32::MAX),
                         _ => accelerator.model = reader.text(&path, value),
                     }
                 });
             } else {
-                accelerator.count = self.whole(&path, value, 0..=u32::MAX);
+                accelerator.count = self.whole(&path, value, 1..=u32::MAX);
             }
             all.insert(key.name.clone(), accelerator);
         }

@@ -61,6 +61,18 @@ fn faults_name_line_field_value_and_remedy() {
             "line 3: nodes[0].count: -1 is no number that will do; write a whole number from 0 to 3840",
         ),
         (
+            "nodes:\n- name: a\n  memory: -1Gi",
+            "line 3: nodes[0].memory: -1Gi is not more than zero; write an amount such as 32, 500m or 128Gi",
+        ),
+        (
+            "nodes:\n- name: a\n  cpu: 0",
+            "line 3: nodes[0].cpu: 0 is not more than zero; write an amount such as 32, 500m or 128Gi",
+        ),
+        (
+            "nodes:\n- name: a\n  accelerators: {x.io/gpu: 0}",
+            "line 3: nodes[0].accelerators.x.io/gpu: 0 is no number that will do; write a whole number from 1 to 4294967295",
+        ),
+        (
             "nodes:\n- name: a\n  gpus: 1",
             "line 3: nodes[0].gpus: there is no such field; use one of name, count, max, cpu, memory, ephemeralStorage, pods, accelerators, kernelVersion, zone, labels, taints",
         ),

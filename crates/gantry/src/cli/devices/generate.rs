@@ -2,7 +2,7 @@
 
 use gantry_devices::generate::{Example, Extent, example};
 
-use crate::cli::{End, Form, render, render_objects};
+use crate::cli::{End, Form, amounts, render, render_objects};
 use crate::output::Output;
 
 /// Print an inventory to try things on.
@@ -35,11 +35,11 @@ pub(super) struct Arguments {
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(in crate::cli) struct Amount {
     /// How many nodes.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = amounts::count, allow_hyphen_values = true)]
     nodes: Option<u32>,
 
     /// How many networks the cards of shapes 2 and 3 are on; by default one.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = amounts::count, allow_hyphen_values = true)]
     nets: Option<u32>,
 }
 
