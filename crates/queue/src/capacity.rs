@@ -41,6 +41,8 @@ struct Group {
 struct Spot {
     /// Whether the node was seen, and not only pods on it.
     is_known: bool,
+    /// Whether it is not ready: what is on it takes nothing that an AppWrapper could count on.
+    is_not_ready: bool,
     group: Option<Barrier>,
     room: Amounts,
     used: Amounts,
@@ -48,6 +50,12 @@ struct Spot {
     most_pods: Option<i64>,
     labels: BTreeMap<String, String>,
     pods: BTreeSet<Key>,
+}
+
+impl Spot {
+    fn is_reachable(&self) -> bool {
+        self.is_known && !self.is_not_ready
+    }
 }
 
 /// A pod.
@@ -73,7 +81,8 @@ enum Place {
 pub struct Usage {
     /// How many there are, on nodes or done.
     pub pods: usize,
-    /// Of nodes, and what pods took that have succeeded.
+    /// Of nodes that are there and not reported as not ready, and what pods took that have succeeded. What
+    /// was on any other node must be made up for elsewhere.
     pub used: Amounts,
     /// Of nodes that count as room, by group.
     pub on: BTreeMap<Barrier, Amounts>,
@@ -120,6 +129,7 @@ impl Capacity {
             None => Spot::default(),
             Some(node) => Spot {
                 is_known: true,
+                is_not_ready: node.is_not_ready(),
                 group: group.as_ref().map(|(barrier, _)| Arc::clone(barrier)),
                 room: Amounts::of(&Requests::available(&node.status.allocatable), self.rest),
                 most_pods: node.status.allocatable.get("pods").map(|it| it.value_rounded_up()),
@@ -129,8 +139,15 @@ impl Capacity {
         };
         // Nodes say every few seconds that they live; most of it changes nothing here.
         let same = |it: &Spot| {
-            (it.is_known, &it.group, &it.room, it.most_pods, &it.labels)
-                == (next.is_known, &next.group, &next.room, next.most_pods, &next.labels)
+            (it.is_known, it.is_not_ready, &it.group, &it.room, it.most_pods, &it.labels)
+                == (
+                    next.is_known,
+                    next.is_not_ready,
+                    &next.group,
+                    &next.room,
+                    next.most_pods,
+                    &next.labels,
+                )
         };
         let before = self.nodes.get(name);
         let is_same = match before {
@@ -310,9 +327,10 @@ impl Capacity {
     /// Counts a pod in where it is.
     fn attach(&mut self, key: &Key, effect: &mut Effect) {
         let Some(load) = self.pods.get(key) else { return };
-        let mut barrier = None;
+        let (mut barrier, mut is_reachable) = (None, true);
         if let Place::On(node) = &load.place {
             let spot = self.nodes.entry(node.clone()).or_default();
+            is_reachable = spot.is_reachable();
             spot.used.add(&load.amounts);
             spot.pods.insert(key.clone());
             barrier.clone_from(&spot.group);
@@ -323,7 +341,9 @@ impl Capacity {
         if let Some(wrapper) = &load.wrapper {
             let usage = self.usages.entry(wrapper.clone()).or_default();
             usage.pods += 1;
-            usage.used.add(&load.amounts);
+            if is_reachable {
+                usage.used.add(&load.amounts);
+            }
             if let Some(barrier) = barrier {
                 usage.on.entry(barrier).or_default().add(&load.amounts);
             }
@@ -335,10 +355,11 @@ impl Capacity {
     fn detach(&mut self, key: &Key, effect: &mut Effect) -> bool {
         let Some(load) = self.pods.get(key) else { return false };
         let load = load.clone();
-        let mut barrier = None;
+        let (mut barrier, mut is_reachable) = (None, true);
         if let Place::On(node) = &load.place
             && let Some(spot) = self.nodes.get_mut(node)
         {
+            is_reachable = spot.is_reachable();
             spot.used.take(&load.amounts);
             spot.pods.remove(key);
             barrier.clone_from(&spot.group);
@@ -351,7 +372,9 @@ impl Capacity {
             && let Some(usage) = self.usages.get_mut(wrapper)
         {
             usage.pods -= 1;
-            usage.used.take(&load.amounts);
+            if is_reachable {
+                usage.used.take(&load.amounts);
+            }
             if let Some(barrier) = &barrier
                 && let Some(on) = usage.on.get_mut(barrier)
             {

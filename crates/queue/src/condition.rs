@@ -73,6 +73,11 @@ pub enum Recall {
         /// How many run.
         running: i64,
     },
+    /// All of its pods are on nodes that are not ready or gone.
+    Unreachable {
+        /// How many pods.
+        pods: usize,
+    },
     /// It ran for longer than it may.
     Deadline {
         /// How many seconds it may run.
@@ -109,6 +114,7 @@ pub(crate) mod reason {
     pub(crate) const PREEMPTION: &str = "PreemptionTriggered";
     pub(crate) const MIN_PODS: &str = "MinPodsNotRunning";
     pub(crate) const UNSCHEDULABLE: &str = "PodsFailedScheduling";
+    pub(crate) const UNREACHABLE: &str = "PodsUnreachable";
     pub(crate) const DEADLINE: &str = "DispatchDeadlineExceeded";
 }
 
@@ -146,6 +152,7 @@ impl Entry {
             Self::Running => "PodsRunning",
             Self::PreemptCandidate(Recall::MinPods { .. }) => reason::MIN_PODS,
             Self::PreemptCandidate(Recall::Unschedulable { .. }) => reason::UNSCHEDULABLE,
+            Self::PreemptCandidate(Recall::Unreachable { .. }) => reason::UNREACHABLE,
             Self::PreemptCandidate(Recall::Deadline { .. }) => reason::DEADLINE,
             Self::Preempted(Preempted::Quota { .. }) => "QuotaReclaimed",
             Self::Preempted(Preempted::Priority { .. }) => "PriorityPreempted",
@@ -223,6 +230,9 @@ impl Recall {
             ),
             Self::Unschedulable { failed, running } => {
                 format!("Pods failed scheduling failed={failed}, running={running}.")
+            }
+            Self::Unreachable { pods } => {
+                format!("No pod can run, pods on nodes that are not ready or gone={pods}.")
             }
             Self::Deadline { limit } => {
                 format!("Dispatch deadline exceeded. allowed to run for {limit} seconds")

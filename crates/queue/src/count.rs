@@ -8,7 +8,10 @@ use gantry_pods::view::{Condition, Phase, Pod, Truth};
 use k8s_openapi::api::core::v1::PodCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use gantry_reconcile::World;
+
 use crate::amounts::{Amounts, Rest};
+use crate::unreachable::{self, Unreachable, UnreachablePod};
 
 /// Pods by phase, and what they ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +28,8 @@ pub struct Tally {
     pub used: Amounts,
     /// Pods that no node takes.
     pub unschedulable: Vec<PendingPod>,
+    /// Pods on nodes that are not ready or gone. They are in none of the counts.
+    pub unreachable: Vec<UnreachablePod>,
 }
 
 /// Words of co-schedulers about pods that will be tried again: all words of a row.
@@ -35,11 +40,21 @@ const NOISE: [&[&str]; 3] = [
 ];
 
 impl Tally {
-    /// Counts these pods.
+    /// Counts these pods of a world that has their nodes.
     #[must_use]
-    pub fn of(pods: &[Arc<Pod>]) -> Self {
+    pub fn of(world: &World, pods: &[Arc<Pod>]) -> Self {
+        Self::count(pods, |pod| unreachable::of(world, pod))
+    }
+
+    /// Counts these pods, of which some are unreachable.
+    fn count(pods: &[Arc<Pod>], unreachable: impl Fn(&Pod) -> Option<Unreachable>) -> Self {
         let mut tally = Self::default();
         for pod in pods {
+            if let Some(why) = unreachable(pod) {
+                let (pod, node) = (pod.metadata.name.clone(), pod.spec.node_name.clone());
+                tally.unreachable.push(UnreachablePod { pod, node, why });
+                continue;
+            }
             match pod.status.phase {
                 Phase::Pending => tally.pending += 1,
                 Phase::Running => tally.running += 1,
@@ -53,6 +68,14 @@ impl Tally {
             tally.unschedulable.extend(unschedulable(pod));
         }
         tally
+    }
+
+    /// What people should know of the pods beside their counts: which nodes do not answer. It is the
+    /// message of an AppWrapper that runs.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        let described = unreachable::describe(&self.unreachable)?;
+        Some(format!("{described}: what is there does not count as running"))
     }
 
     /// Says so in a status.
@@ -117,7 +140,7 @@ mod tests {
     fn pods_are_counted_by_phase() {
         let phases = ["Pending", "Running", "Running", "Succeeded", "Failed", "Unknown"];
         let pods: Vec<_> = phases.iter().map(|it| pod(it, "2Gi", &json!([]))).collect();
-        let tally = Tally::of(&pods);
+        let tally = Tally::count(&pods, |_| None);
         assert_eq!((tally.pending, tally.running), (1, 2));
         assert_eq!((tally.succeeded, tally.failed), (1, 1));
         let mut status = AppWrapperStatus::default();
@@ -125,6 +148,18 @@ mod tests {
         assert_eq!((status.total_cpu, status.total_gpu), (750, 3), "those that run or succeeded");
         assert_eq!(tally.used.memory, 6 << 30);
         assert_eq!(status.total_memory, i32::MAX, "as much as the wire format can say");
+    }
+
+    #[test]
+    fn pods_on_nodes_that_are_not_ready_are_not_counted() {
+        let pods: Vec<_> =
+            ["Running", "Pending"].iter().map(|it| pod(it, "2Gi", &json!([]))).collect();
+        let tally = Tally::count(&pods, |_| Some(Unreachable::NotReady));
+        assert_eq!((tally.pending, tally.running, tally.unreachable.len()), (0, 0, 2));
+        assert!(tally.used.is_nothing(), "nothing is known of what they use");
+        let expected =
+            "2 pods on node \"\", which is not ready: what is there does not count as running";
+        assert_eq!(tally.remark().as_deref(), Some(expected));
     }
 
     #[test]
@@ -145,7 +180,7 @@ mod tests {
             ("some words are not all", "Pending", said("Unschedulable", "cannot find nodes"), 1),
         ];
         for (why, phase, conditions, expected) in table {
-            let tally = Tally::of(&[pod(phase, "1", &conditions)]);
+            let tally = Tally::count(&[pod(phase, "1", &conditions)], |_| None);
             assert_eq!(tally.unschedulable.len(), expected, "{why}");
         }
     }

@@ -54,6 +54,7 @@ pub mod progress;
 pub mod requeue;
 pub mod state;
 pub mod status;
+pub mod unreachable;
 
 #[cfg(test)]
 mod scenarios;

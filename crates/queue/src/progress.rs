@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_pods::view::Pod;
+use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::world::{Refused, Tag};
 use gantry_reconcile::{
     Change, Controller, Held, Key, Kind, Meta, Plan, Resource, View as _, World,
@@ -15,34 +15,35 @@ use crate::app_wrapper::AppWrapper;
 use crate::catalog::Catalog;
 use crate::charge;
 use crate::completion;
-use crate::condition::{self, Recall, kind};
+use crate::condition::{self, kind};
 use crate::count::Tally;
-use crate::deadline;
 use crate::dispatch::{self, Fault, LABEL, Made};
 use crate::order;
 use crate::quota::Subtree;
-use crate::requeue::{self, Check};
 use crate::settings::{Live, Settings};
 use crate::state::{self, Facts, Items, Next, Transition};
 use crate::status;
+use crate::unreachable;
 use crate::wrapped::{Truth, Wrapped};
 
 mod authors;
 mod before;
+mod due;
 mod notes;
 mod removal;
 
 use authors::{barred, kept_back, made_for, whose};
 use before::{ask, await_access, label};
+use due::due;
 use notes::note;
-use removal::{hurry, remove, since_leaving, wait_for_pods};
+use removal::{collect_orphans, has_pods, hurry, remove, wait_for_pods};
 
 /// How long items are tried before the status says so; after as long again they are given up.
 const TRIED: Duration = Duration::from_secs(30);
 /// How long it takes at most until they are tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long pods are waited for when everything is taken back. Pods that somebody else labelled would
-/// never go.
+/// How long pods are waited for that nobody deleted, when everything is taken back. Pods that somebody else
+/// labelled would never go.
 const PODS: Duration = Duration::from_secs(300);
 /// How long an object may be there before it is taken for one that came late. Somebody who leads no more may
 /// see it before the news that its AppWrapper has passed.
@@ -83,7 +84,7 @@ impl Controller for Progress {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>()];
+        let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let Settings { quota, user_access, .. } = self.settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
         let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
@@ -105,6 +106,9 @@ impl Controller for Progress {
         if change.is::<Right>() || change.is::<Recording>() {
             return whose(world, change);
         }
+        if change.is::<Node>() {
+            return unreachable::concerned_by(world, change);
+        }
         let metas = change.both::<Pod>().map(|it| &it.metadata);
         let metas = metas.chain(change.both::<Wrapped>().map(|it| &it.metadata));
         let mut names: Vec<&str> = Vec::new();
@@ -119,10 +123,10 @@ impl Controller for Progress {
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return Plan::default() };
-        if wrapper.metadata.is_going() {
-            return Plan::default();
-        }
+        let wrapper = world.shelf::<AppWrapper>().get(key);
+        let Some(wrapper) = wrapper.filter(|it| !it.metadata.is_going()) else {
+            return collect_orphans(world, key, now);
+        };
         if self.settings.get().quota && wrapper.is_queued() {
             let labels = charge::missing_labels(world, &wrapper);
             if !labels.is_empty() {
@@ -141,10 +145,12 @@ impl Controller for Progress {
         if let Some(open) = kept_back.as_ref().filter(|it| wrapper.status.can_run && it.is_open()) {
             return await_access(&wrapper, open);
         }
+        let pods = world.shelf::<Pod>().tagged(&pods_of(key));
         let seen = Seen {
             items,
             objects: self.objects(world, &wrapper),
-            pods: world.shelf::<Pod>().tagged(&pods_of(key)),
+            tally: Tally::of(world, &pods),
+            pods,
             refused: world.refused(Self::NAME, key),
             settings: self.settings.get(),
             kept_back,
@@ -219,6 +225,8 @@ struct Seen {
     /// Objects that belong to it.
     objects: Vec<(Resource, Meta)>,
     pods: Vec<Arc<Pod>>,
+    /// Those of its pods, as counted.
+    tally: Tally,
     /// What the server said no to the last time.
     refused: Vec<Refused>,
     settings: Settings,
@@ -248,8 +256,7 @@ pub(crate) enum Standing {
 
 fn plan(seen: &Seen) -> Plan {
     let mut plan = Plan::default();
-    let tally = Tally::of(&seen.pods);
-    let facts = facts(seen, &tally, &mut plan);
+    let facts = facts(seen, &mut plan);
     match state::next(&facts) {
         Next::Rest => {
             if facts.leaving.is_some() {
@@ -262,27 +269,26 @@ fn plan(seen: &Seen) -> Plan {
             remove(seen, &mut plan);
             hurry(seen, &mut plan);
         }
-        Next::Become(Transition::Count) => count(seen, &tally, &mut plan),
+        Next::Become(Transition::Count) => count(seen, &mut plan),
         Next::Become(change @ Transition::Retry) => {
             // Now, not later: whoever comes here next may give it up, and nobody may have tried.
             create(seen, &mut plan);
-            become_(seen, &change, &tally, &mut plan);
+            become_(seen, &change, &mut plan);
         }
-        Next::Become(change) => become_(seen, &change, &tally, &mut plan),
+        Next::Become(change) => become_(seen, &change, &mut plan),
     }
     plan
 }
 
-fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
-    let Seen { wrapper, settings, now, .. } = seen;
+fn facts(seen: &Seen, plan: &mut Plan) -> Facts {
+    let Seen { wrapper, settings, now, tally, .. } = seen;
     let status = &wrapper.status;
     let priority = order::priority(wrapper, settings, *now);
     let complete: Vec<bool> = seen.items.iter().filter_map(|it| it.complete).collect();
     let leaving = state::leaving(wrapper);
-    let waited = since_leaving(wrapper).and_then(|it| it.checked_add(PODS).ok());
-    let patient = waited.is_some_and(|until| *now < until);
     let mut counted = status.clone();
     tally.write(&mut counted);
+    counted.message = tally.remark();
     Facts {
         state: status.state.clone(),
         step: status.queue_state.clone(),
@@ -293,11 +299,11 @@ fn facts(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Facts {
         items: items(seen),
         has_objects: !seen.objects.is_empty(),
         has_old_objects: has_old_objects(seen, plan),
-        has_pods: patient && seen.pods.iter().any(|it| !it.is_over()),
+        has_pods: has_pods(seen),
         is_complete: !complete.is_empty() && complete.iter().all(|it| *it),
         running: tally.running,
         pending: tally.pending,
-        due: due(seen, tally, plan),
+        due: due(seen, plan),
         is_miscounted: counted != *status,
         is_reprioritised: !settings.dynamic_priority
             && status.system_priority.total_cmp(&priority).is_ne(),
@@ -390,43 +396,6 @@ fn items(seen: &Seen) -> Items {
     }
 }
 
-/// What the clock says about an AppWrapper that runs, and when it says more.
-fn due(seen: &Seen, tally: &Tally, plan: &mut Plan) -> Option<Recall> {
-    let Seen { wrapper, settings, now, .. } = seen;
-    let running = wrapper.state() == Some(&gantry_api::queue::AppWrapperState::Running);
-    if !running || !wrapper.status.can_run || state::leaving(wrapper).is_some() {
-        return None;
-    }
-    if deadline::is_over(wrapper, *now) {
-        return Some(Recall::Deadline { limit: wrapper.limit() });
-    }
-    if let Some(end) = deadline::at(wrapper) {
-        // A moment later it is over.
-        plan.look_at(end.checked_add(Duration::from_millis(1)).unwrap_or(end), *now);
-    }
-    let recall = short(wrapper, tally)?;
-    match requeue::check(wrapper, settings, *now)? {
-        Check::Now(_) => Some(recall),
-        Check::At(when) => {
-            plan.look_at(when, *now);
-            None
-        }
-    }
-}
-
-/// Why the pods of an AppWrapper will not do, at this moment.
-fn short(wrapper: &AppWrapper, tally: &Tally) -> Option<Recall> {
-    let minimum = wrapper.min_available();
-    let (running, completed) = (tally.running, tally.succeeded);
-    if minimum > 0 {
-        let recall = Recall::MinPods { minimum, running, completed };
-        return (running + completed < minimum).then_some(recall);
-    }
-    let failed = tally.unschedulable.len();
-    let stuck = running == 0 && completed == 0 && failed > 0;
-    stuck.then_some(Recall::Unschedulable { failed, running })
-}
-
 /// Makes the items that are missing.
 fn create(seen: &Seen, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
@@ -453,17 +422,17 @@ fn create(seen: &Seen, plan: &mut Plan) {
 }
 
 /// Writes counts, but not too often.
-fn count(seen: &Seen, tally: &Tally, plan: &mut Plan) {
+fn count(seen: &Seen, plan: &mut Plan) {
     let written = condition::last_written(&seen.wrapper.status);
     match written.and_then(|it| it.checked_add(COUNTS).ok()).filter(|it| *it > seen.now) {
         Some(when) => plan.look_at(when, seen.now),
-        None => become_(seen, &Transition::Count, tally, plan),
+        None => become_(seen, &Transition::Count, plan),
     }
 }
 
-fn become_(seen: &Seen, change: &Transition, tally: &Tally, plan: &mut Plan) {
+fn become_(seen: &Seen, change: &Transition, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     let priority = order::priority(wrapper, &seen.settings, seen.now);
-    let next = change.apply(wrapper, tally, priority, seen.now);
-    plan.steps.extend(status::write(wrapper, change, &next, note(wrapper, change)));
+    let next = change.apply(wrapper, &seen.tally, priority, seen.now);
+    plan.steps.extend(status::write(wrapper, change, &next, note(wrapper, change, &next)));
 }

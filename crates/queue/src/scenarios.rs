@@ -6,6 +6,7 @@ mod beyond;
 mod charged;
 mod cluster;
 mod crowd;
+mod dead_nodes;
 mod laws;
 mod rules;
 mod transitions;

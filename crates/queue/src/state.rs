@@ -17,6 +17,7 @@ use crate::app_wrapper::AppWrapper;
 use crate::condition::{self, Entry, Pause, Preempted, Recall, kind, reason};
 use crate::count::Tally;
 use crate::requeue;
+use crate::unreachable;
 
 /// What is known of one AppWrapper when it is decided about.
 #[derive(Clone, Debug)]
@@ -231,7 +232,7 @@ pub fn leaving(wrapper: &AppWrapper) -> Option<Leaving> {
             let candidate = condition::newest(status, kind::PREEMPT_CANDIDATE)?;
             Some(match candidate.reason.as_deref() {
                 Some(reason::DEADLINE) => Leaving::Overrun,
-                Some(reason::UNSCHEDULABLE) => Leaving::Rescheduled,
+                Some(reason::UNSCHEDULABLE | reason::UNREACHABLE) => Leaving::Rescheduled,
                 _ if requeue::is_spent(wrapper) => Leaving::GivenUp,
                 _ => Leaving::Requeued,
             })
@@ -317,11 +318,13 @@ impl Transition {
                 put(Entry::Running, QueueState::Running);
                 status.first_dispatched.get_or_insert(MicroTime(now));
                 tally.write(&mut status);
+                status.message = tally.remark();
             }
             Self::HoldCompletion => {
                 put(Entry::RunningHoldCompletion, QueueState::RunningHoldCompletion);
                 status.state = Some(AppWrapperState::RunningHoldCompletion);
                 tally.write(&mut status);
+                status.message = tally.remark();
             }
             Self::Complete => {
                 put(Entry::Completed, QueueState::Completed);
@@ -331,7 +334,10 @@ impl Transition {
             }
             Self::Recall(recall) => {
                 put(Entry::PreemptCandidate(*recall), QueueState::PreemptCandidate);
-                status.message = Some(recall.message());
+                status.message = Some(match unreachable::describe(&tally.unreachable) {
+                    Some(nodes) => format!("{} {nodes}.", recall.message()),
+                    None => recall.message(),
+                });
                 tally.write(&mut status);
             }
             Self::Yield(by) => {
@@ -343,6 +349,7 @@ impl Transition {
             Self::Settle(leaving) => settle(*leaving, wrapper, &mut status, priority, now),
             Self::Count => {
                 tally.write(&mut status);
+                status.message = tally.remark();
                 condition::refresh(&mut status, now);
             }
             Self::Reprioritise => status.system_priority = priority,

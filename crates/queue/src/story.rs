@@ -179,6 +179,21 @@ pub struct Pods {
     /// Those that no node takes, and what is said about them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unschedulable: Vec<Unschedulable>,
+    /// Those on nodes that are not ready or gone. They are in none of the counts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<OnUnreachableNode>,
+}
+
+/// A pod on a node that is not ready or gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OnUnreachableNode {
+    /// The pod.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
+    /// Whether the node is not ready, or gone.
+    pub why: String,
 }
 
 /// A pod that no node takes.
@@ -321,7 +336,9 @@ fn found<T>(made: &Result<T, Fault>, standing: Standing) -> Found {
 fn pods(world: &World, wrapper: &AppWrapper, sight: Sight) -> Pods {
     let status = &wrapper.status;
     let tally = match sight {
-        Sight::Whole => Tally::of(&world.shelf::<Pod>().tagged(&pods_of(&wrapper.metadata.key()))),
+        Sight::Whole => {
+            Tally::of(world, &world.shelf::<Pod>().tagged(&pods_of(&wrapper.metadata.key())))
+        }
         Sight::Told => Tally {
             pending: status.pending.into(),
             running: status.running.into(),
@@ -341,6 +358,11 @@ fn pods(world: &World, wrapper: &AppWrapper, sight: Sight) -> Pods {
         succeeded: tally.succeeded,
         failed: tally.failed,
         unschedulable: said.collect(),
+        unreachable: tally
+            .unreachable
+            .into_iter()
+            .map(|it| OnUnreachableNode { pod: it.pod, node: it.node, why: it.why.to_string() })
+            .collect(),
     }
 }
 

@@ -58,7 +58,7 @@ pub struct SchedulingSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dispatch_duration: Option<DispatchDuration>,
     /// Seconds that pods and wrapped objects have to go when the AppWrapper is taken back; then they are
-    /// removed without grace. 0 means that they have their own time.
+    /// removed without grace. 0 means 600. Pods on nodes that are not ready or gone have 60 at most.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub force_deletion_time_in_seconds: i64,
 }

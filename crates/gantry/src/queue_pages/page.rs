@@ -148,7 +148,10 @@ fn pods(pods: &Pods) -> Option<String> {
         (pods.failed, "failed"),
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
-    let counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    let mut counts: Vec<String> = counts.map(|(count, word)| format!("{count} {word}")).collect();
+    if !pods.unreachable.is_empty() {
+        counts.push(format!("{} on nodes that are not ready or gone", pods.unreachable.len()));
+    }
     some(counts.join(", "))
 }
 

@@ -38,6 +38,13 @@ impl Node {
     pub fn is_ready(&self) -> bool {
         self.condition("Ready").is_some_and(|it| it.status == Truth::True)
     }
+
+    /// Whether it reports that it is not ready, or has stopped reporting. A node that has not reported yet
+    /// is neither ready nor this.
+    #[must_use]
+    pub fn is_not_ready(&self) -> bool {
+        self.condition("Ready").is_some_and(|it| it.status != Truth::True)
+    }
 }
 
 /// What is wanted of a node.

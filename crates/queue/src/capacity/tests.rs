@@ -106,7 +106,7 @@ fn pods_of_an_app_wrapper_are_counted_for_it() {
     capacity.pod(&key("p2"), Some(&pod("x", "2", "Succeeded", Some("w"))));
     capacity.pod(&key("p3"), Some(&pod("gone", "3", "Running", Some("w"))));
     let usage = capacity.usage(&key("w")).unwrap();
-    assert_eq!(usage.used.cpu, 6000);
+    assert_eq!((usage.pods, usage.used.cpu), (3, 3000), "a node that is gone gives nothing");
     assert_eq!(usage.on.values().map(|it| it.cpu).collect::<Vec<_>>(), [1000]);
     let effect = capacity.node("x", Some(&node("9", &json!([]), "True", true)));
     assert_eq!(effect.wrappers, [key("w")].into(), "who is on a node is told when it changes");

@@ -1,12 +1,17 @@
 //! What is told about the changes of an AppWrapper.
 
+use gantry_api::queue::AppWrapperStatus;
 use gantry_reconcile::Note;
 
 use crate::app_wrapper::AppWrapper;
 use crate::state::{Leaving as L, Transition};
 
-/// What is told about a change.
-pub(super) fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
+/// What is told about a change that makes this of the status.
+pub(super) fn note(
+    wrapper: &AppWrapper,
+    change: &Transition,
+    next: &AppWrapperStatus,
+) -> Option<Note> {
     let normal = |said: &str| Note::normal(wrapper.about(), change.word(), said.to_owned());
     let warning = |said: String| Note::warning(wrapper.about(), change.word(), said);
     Some(match change {
@@ -16,7 +21,15 @@ pub(super) fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
         Transition::HoldCompletion => normal("All items are complete, and pods are still running"),
         Transition::Complete | Transition::Finish => normal("All items are complete"),
         Transition::Fail(why) | Transition::Bar(why) => warning(why.clone()),
-        Transition::Recall(recall) => warning(recall.message()),
+        Transition::Recall(recall) => {
+            warning(next.message.clone().unwrap_or_else(|| recall.message()))
+        }
+        // Counts alone are no news, but what is remarked about the pods is, once.
+        Transition::Count => {
+            let remark =
+                next.message.clone().filter(|it| wrapper.status.message.as_ref() != Some(it))?;
+            Note::warning(wrapper.about(), "PodsUnreachable", remark)
+        }
         Transition::Settle(L::Failed) => normal("All objects of it were removed"),
         Transition::Settle(L::Overrun) => {
             normal("It ran for too long, and all objects of it were removed")
@@ -32,7 +45,6 @@ pub(super) fn note(wrapper: &AppWrapper, change: &Transition) -> Option<Note> {
         | Transition::Reserve
         | Transition::Park(..)
         | Transition::Retry
-        | Transition::Yield(_)
-        | Transition::Count => return None,
+        | Transition::Yield(_) => return None,
     })
 }

@@ -143,7 +143,8 @@ impl Controller for Binder {
     fn plan(&self, world: &World, _: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let mut room: BTreeMap<String, Requests> = BTreeMap::new();
-        for node in world.shelf::<Node>().all().iter().filter(|it| !it.spec.unschedulable) {
+        let nodes = world.shelf::<Node>().all();
+        for node in nodes.iter().filter(|it| !it.spec.unschedulable && it.is_ready()) {
             room.insert(node.metadata.name.clone(), Requests::available(&node.status.allocatable));
         }
         let pods = world.shelf::<Pod>().all();
@@ -184,10 +185,14 @@ impl Controller for Kubelet {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>()]
+        vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+        if change.is::<Node>() {
+            let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
+            return pods.iter().map(|it| it.metadata.key()).collect();
+        }
         vec![change.key.clone()]
     }
 
@@ -195,6 +200,11 @@ impl Controller for Kubelet {
         let mut plan = Plan::default();
         let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
         let meta = &pod.metadata;
+        let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
+        if !pod.spec.node_name.is_empty() && node.is_none_or(|it| !it.is_ready()) {
+            // There is no kubelet that could do anything.
+            return plan;
+        }
         if meta.is_going() && note(meta, "lost").is_some() {
             // Its node does not answer.
             return plan;
@@ -337,6 +347,25 @@ impl<'a> Play<'a> {
         let status = self.status(name);
         let list = status["conditions"].as_array().cloned().unwrap_or_default();
         list.iter().filter_map(|it| it["reason"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// Lets a node report this about itself from now on, or be said to have fallen silent.
+    pub(super) fn set_ready(&mut self, node: &str, status: &str) {
+        self.stage.server().edit(&Node::RESOURCE, &Key::cluster(node), |it| {
+            it["status"]["conditions"] = json!([{"type": "Ready", "status": status}]);
+        });
+        self.pass(2);
+    }
+
+    /// Takes a node away.
+    pub(super) fn delete_node(&mut self, node: &str) {
+        let key = Key::cluster(node);
+        self.stage.server().delete(
+            &Node::RESOURCE,
+            &key,
+            gantry_reconcile::Propagation::Background,
+        );
+        self.pass(2);
     }
 
     pub(super) fn delete(&mut self, resource: &Resource, name: &str) {

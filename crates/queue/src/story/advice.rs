@@ -1,8 +1,9 @@
 //! What can be done about one, in sentences.
 
-use super::{Found, Story};
+use super::{Found, OnUnreachableNode, Story};
 use crate::app_wrapper::{AppWrapper, ORDERED_INSTANCE, SHAPES};
 use crate::outlook::Reason;
+use crate::{state, unreachable};
 
 /// What can be done now, the most useful first. Nothing where all is well.
 pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
@@ -30,6 +31,7 @@ pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
         Some(Reason::Turn | Reason::Labels | Reason::Access | Reason::Items | Reason::Removal)
         | None => {}
     }
+    unreachable_nodes(story, wrapper, &mut say);
     for item in &story.items {
         match item.standing {
             Found::Impossible => {
@@ -95,5 +97,23 @@ fn pods(story: &Story, say: &mut impl FnMut(String)) {
     }
     if let Some(at) = story.requeuing.next_check {
         say(format!("its pods are looked at next at {at}; if too few run then, it is taken back"));
+    }
+}
+
+/// What becomes of pods on nodes that do not answer, and who can do something about the nodes.
+fn unreachable_nodes(story: &Story, wrapper: &AppWrapper, say: &mut impl FnMut(String)) {
+    let mut nodes: Vec<&OnUnreachableNode> = story.pods.unreachable.iter().collect();
+    nodes.dedup_by_key(|it| &it.node);
+    for OnUnreachableNode { pod, node, why } in nodes {
+        let removed = match state::leaving(wrapper) {
+            Some(_) => {
+                let limit = unreachable::force_deletion_limit(wrapper, true).as_secs();
+                format!("pod {pod} is deleted without grace {limit}s after the removal began")
+            }
+            None => format!("pod {pod} does not count as running"),
+        };
+        say(format!(
+            "bring node {node} back, {why} (kubectl describe node {node}), or delete it; {removed}"
+        ));
     }
 }

@@ -184,6 +184,57 @@ async fn is_27_nodes_are_chosen_from_shapes_that_may_grow() {
     cluster.until(&path, "was let go", free).await;
 }
 
+/// A node dies under a pod that nothing but its AppWrapper makes. Nobody ends that pod: for ever it would be said
+/// to run, and then for ever to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
+    let cluster = Cluster::ephemeral().await;
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/bare:1" }] },
+    });
+    let mut gang = wrapper("gang", "", &pod);
+    gang["spec"]["schedulingSpec"] = json!({
+        "minAvailable": 1, "forceDeletionTimeInSeconds": 5,
+        "requeuing": { "timeInSeconds": 1, "pauseTimeInSeconds": 1 },
+    });
+    cluster.post(WRAPPERS, &gang).await;
+    let path = format!("{WRAPPERS}/gang");
+    let runs = |it: &Value| it["status"]["running"] == 1;
+    cluster.until(&path, "ran", runs).await;
+    let bare = format!("{}/bare", super::PODS);
+    let first = cluster.get(&bare).await;
+    let node = first["spec"]["nodeName"].as_str().unwrap().to_owned();
+    let dead = format!("/api/v1/nodes/{node}");
+    let down = json!({ "metadata": { "annotations": { "gantry.dev/sim-node": "down" } } });
+    cluster.merge(&dead, &down).await;
+    // What is said of it when it has been silent for a while.
+    let unknown = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown",
+        "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status." }] } });
+    cluster.merge(&format!("{dead}/status"), &unknown).await;
+
+    let said = format!("1 pod on node {node:?}, which is not ready");
+    let short = |it: &Value| !runs(it) && message(it).contains(&said);
+    cluster.until(&path, "noticed", short).await;
+    assert_eq!(cluster.get(&bare).await["status"]["phase"], "Running", "nobody corrects that");
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let page = crate::gantry(&["explain", "aw/gang", "--kubeconfig", &kubeconfig]);
+    let advice = format!("bring node {node} back, which is not ready");
+    assert!(page.out.contains(&advice), "{}{}", page.out, page.err);
+
+    let again = |it: &Value| {
+        it["metadata"]["uid"] != first["metadata"]["uid"] && it["status"]["phase"] == "Running"
+    };
+    let second = cluster.until(&bare, "was made again", again).await;
+    assert_ne!(second["spec"]["nodeName"], first["spec"]["nodeName"]);
+    let seen = cluster.until(&path, "ran again", runs).await;
+    assert_eq!(seen["status"]["numberOfRequeueings"], 1, "{seen:#}");
+    let events = cluster.get("/api/v1/namespaces/default/events").await;
+    let told =
+        |reason: &str| events["items"].as_array().unwrap().iter().any(|it| it["reason"] == reason);
+    assert!(told("PodsUnreachable") && told("ForcedDeletion"), "{events:#}");
+}
+
 /// Who may not create a Job has none made by wrapping it, and a right that was granted counts at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn ds_9_a_cluster_asks_what_authors_may_create() {
