@@ -118,6 +118,7 @@ impl Api {
         if plugins.has(Plugin::Priority) {
             self.check_default_class(review, object)?;
         }
+        self.check_certificates(review, object)?;
         if plugins.has(Plugin::ValidatingAdmissionPolicy) {
             self.ask_policies(review, object)?;
         }

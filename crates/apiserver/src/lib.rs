@@ -33,6 +33,7 @@ mod watch;
 mod websocket;
 
 mod admission;
+mod certificates;
 mod change;
 pub mod convert;
 mod decode;

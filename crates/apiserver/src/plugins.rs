@@ -21,6 +21,12 @@ pub enum Plugin {
     DefaultStorageClass,
     /// Volumes and claims in use do not go.
     StorageObjectInUseProtection,
+    /// Requests for certificates are approved by those who may.
+    CertificateApproval,
+    /// Certificates are written by those who may sign.
+    CertificateSigning,
+    /// Nobody becomes an administrator by a request for a certificate.
+    CertificateSubjectRestriction,
     /// Webhooks that may change a write.
     MutatingAdmissionWebhook,
     /// Policies.
@@ -31,7 +37,7 @@ pub enum Plugin {
     ResourceQuota,
 }
 
-const OWN: [(&str, Plugin); 12] = [
+const OWN: [(&str, Plugin); 15] = [
     ("NamespaceLifecycle", Plugin::NamespaceLifecycle),
     ("LimitRanger", Plugin::LimitRanger),
     ("ServiceAccount", Plugin::ServiceAccount),
@@ -40,6 +46,9 @@ const OWN: [(&str, Plugin); 12] = [
     ("DefaultTolerationSeconds", Plugin::DefaultTolerationSeconds),
     ("DefaultStorageClass", Plugin::DefaultStorageClass),
     ("StorageObjectInUseProtection", Plugin::StorageObjectInUseProtection),
+    ("CertificateApproval", Plugin::CertificateApproval),
+    ("CertificateSigning", Plugin::CertificateSigning),
+    ("CertificateSubjectRestriction", Plugin::CertificateSubjectRestriction),
     ("MutatingAdmissionWebhook", Plugin::MutatingAdmissionWebhook),
     ("ValidatingAdmissionPolicy", Plugin::ValidatingAdmissionPolicy),
     ("ValidatingAdmissionWebhook", Plugin::ValidatingAdmissionWebhook),
@@ -48,10 +57,7 @@ const OWN: [(&str, Plugin); 12] = [
 
 /// What Kubernetes has on by default and this server does in another way, or need not do: they may
 /// be named and change nothing.
-const SILENT: [&str; 10] = [
-    "CertificateApproval",
-    "CertificateSigning",
-    "CertificateSubjectRestriction",
+const SILENT: [&str; 7] = [
     "ClusterTrustBundleAttest",
     "DefaultIngressClass",
     "MutatingAdmissionPolicy",

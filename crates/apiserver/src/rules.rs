@@ -189,6 +189,9 @@ impl Resource {
             gantry_kinds::validate_metadata(object, None, self.namespaced, behaviour);
         match &self.nature {
             Nature::Builtin(_) => {
+                if self.space == REQUESTS {
+                    faults.extend(crate::certificates::request_fault(object));
+                }
                 faults.extend(behaviour.validate_create(object));
                 warnings.extend(behaviour.warnings(object, None));
                 if self.space == crate::definitions::SPACE {

@@ -27,6 +27,7 @@ mod patches;
 mod strategic_merge;
 
 mod access;
+mod certificates;
 mod grants;
 mod reviews;
 mod tokens;
@@ -61,7 +62,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 42] = [
+pub const TOPICS: [Topic; 43] = [
     ("discovery", discovery::CASES),
     ("openapi", openapi::CASES),
     ("negotiation", negotiation::CASES),
@@ -86,6 +87,7 @@ pub const TOPICS: [Topic; 42] = [
     ("reviews", reviews::CASES),
     ("grants", grants::CASES),
     ("tokens", tokens::CASES),
+    ("certificates", certificates::CASES),
     ("streams", streams::CASES),
     ("definitions", definitions::CASES),
     ("custom objects", custom_objects::CASES),
@@ -110,7 +112,8 @@ pub const TOPICS: [Topic; 42] = [
 pub const CONTROLLED_TOPICS: [Topic; 1] = [("controllers", controllers::CASES)];
 
 /// Topics for a whole cluster, whose controllers sign tokens and certificates as the server does.
-pub const CLUSTER_TOPICS: [Topic; 1] = [("cluster", cluster::CASES)];
+pub const CLUSTER_TOPICS: [Topic; 2] =
+    [("cluster", cluster::CASES), ("signed certificates", certificates::CLUSTER_CASES)];
 
 /// Every case for a whole cluster.
 pub fn whole_cluster() -> impl Iterator<Item = Case> {

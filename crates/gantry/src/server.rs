@@ -11,7 +11,7 @@ use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::Tasks;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
-use gantry_serve::pki::{Identity, Pki};
+use gantry_serve::pki::{Identity, Pki, RequestSigner};
 use gantry_serve::tls::{ClientAuthority, ServerCertificate};
 use gantry_serve::{Door, Options, Peer, counters::Counters};
 use gantry_store::{Durability, OnDamage, OpenError, Recovery, Store};
@@ -73,6 +73,8 @@ pub struct Running {
     pub kubeconfig: String,
     /// The authorities that vouch for its certificate, as PEM.
     pub authority: String,
+    /// Signs certificates by which clients of this server are known.
+    pub signer: RequestSigner,
 }
 
 /// Starts a server; its tasks belong to `tasks`.
@@ -134,7 +136,8 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let names = gantry_serve::kubeconfig::Names::default();
     let Endpoint { server, authority } = &endpoint;
     let kubeconfig = gantry_serve::kubeconfig::kubeconfig(server, authority, pki.admin(), &names);
-    Ok(Running { api, store, address, recovery, kubeconfig, authority: endpoint.authority })
+    let (authority, signer) = (endpoint.authority, pki.request_signer());
+    Ok(Running { api, store, address, recovery, kubeconfig, authority, signer })
 }
 
 /// What the user can do about a store that does not open.

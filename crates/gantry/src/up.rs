@@ -3,6 +3,7 @@
 pub mod accelerators;
 pub mod accounts;
 mod arrivals;
+mod certificates;
 mod node_groups;
 mod programs;
 
@@ -23,6 +24,7 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::UserAccess;
 use gantry_reconcile::names::fingerprint;
 use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
+use gantry_serve::pki::RequestSigner;
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, hall};
 use gantry_sim::shape::Shape;
@@ -37,6 +39,7 @@ use crate::containers::Scribe;
 use crate::devices::{self, Reader};
 use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
+use certificates::OwnAuthority;
 use programs::Told;
 
 /// Where the state of the controllers is shown.
@@ -229,6 +232,8 @@ pub struct Settings {
     pub profile: kubelet::Profile,
     /// The certificates by which pods know the server, in PEM.
     pub certificates: String,
+    /// Signs certificates in the name of the server's authority.
+    pub signer: RequestSigner,
     /// Whether pods are given to nodes here.
     pub scheduler: bool,
     /// How the queue decides; none if it is left to an operator.
@@ -350,6 +355,7 @@ fn members(
         started,
         certificates: settings.certificates.clone(),
         zones: jiff::tz::db().clone(),
+        authority: Some(Arc::new(OwnAuthority::new(settings.signer.clone()))),
     });
     members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
     members.extend(devices::members(AdminQuota::Optional));

@@ -254,6 +254,7 @@ impl Behaviour {
                 let conditions = at(new, "status.conditions").clone();
                 carry(new, old, "status");
                 put(new, "status.conditions", conditions);
+                crate::certificates::stamp(new, old, now);
             }
         }
         if self.counts(new, old, part) {
@@ -274,7 +275,8 @@ impl Behaviour {
     pub fn validate_update(&self, new: &Value, old: &Value, part: Part) -> Vec<Invalid> {
         match part {
             Part::Main | Part::Scale => (self.rules.validate_update)(new, old),
-            Part::Status | Part::Approval => (self.rules.validate_status)(new, old),
+            Part::Status => (self.rules.validate_status)(new, old),
+            Part::Approval => crate::certificates::validate_approval(new, old),
             Part::Finalize => Vec::new(),
             Part::EphemeralContainers => crate::pod::validate_ephemeral_containers(new, old),
             Part::Resize => (self.rules.validate)(new),

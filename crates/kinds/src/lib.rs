@@ -15,6 +15,7 @@
 pub mod admit;
 mod advice;
 pub mod behaviour;
+mod certificates;
 mod cluster;
 mod config;
 pub mod deletion;

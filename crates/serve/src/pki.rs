@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -28,10 +29,12 @@ use crate::tls::{self, ClientAuthority, TlsError};
 
 mod authority;
 mod register;
+mod requests;
 mod sealed;
 
 use authority::{Authority, Leaf};
 pub use register::{Record, Register};
+pub use requests::{CertificateRequest, RequestError, RequestSigner};
 pub use sealed::Sealed;
 
 /// What the authority calls itself.
@@ -87,7 +90,7 @@ impl fmt::Debug for Identity {
 
 /// The keys and certificates of one server.
 pub struct Pki {
-    authority: Authority,
+    authority: Arc<Authority>,
     server: Identity,
     admin: Identity,
     signing_key: String,
@@ -116,6 +119,7 @@ impl Pki {
         let signing_key = open_signing_key(&directory)?;
         let renew_at = [&authority_facts, &server_facts, &admin_facts].map(due).into_iter().min();
         let renew_at = renew_at.unwrap_or(now);
+        let authority = Arc::new(authority);
         Ok(Self { authority, server, admin, signing_key, renew_at })
     }
 
@@ -141,6 +145,12 @@ impl Pki {
     #[must_use]
     pub fn signing_key(&self) -> &str {
         &self.signing_key
+    }
+
+    /// Signs requests for certificates in the name of the authority.
+    #[must_use]
+    pub fn request_signer(&self) -> RequestSigner {
+        RequestSigner(Arc::clone(&self.authority))
     }
 
     /// When to open the directory again, because something is due.
@@ -436,6 +446,12 @@ pub enum PkiError {
     Name {
         /// What was asked for.
         name: String,
+    },
+    /// A request asks for a certificate that nobody here signs.
+    #[error("cannot sign a certificate for the usage {usage:?}")]
+    Usage {
+        /// What it is to be used for.
+        usage: String,
     },
     /// A user must be called something.
     #[error("cannot issue a client certificate without a common name")]

@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::view::{
-    Condition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, Rounding, Share, StatefulSet,
-    Truth,
+    Condition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, Rounding,
+    Share, StatefulSet, Truth,
 };
 use gantry_pods::said::{Said, say};
 
@@ -37,6 +37,7 @@ impl Controller for Budgets {
             Kind::of::<PodDisruptionBudget>(),
             Kind::of::<Pod>(),
             Kind::of::<ReplicaSet>(),
+            Kind::of::<ReplicationController>(),
             Kind::of::<Deployment>(),
             Kind::of::<StatefulSet>(),
         ]
@@ -73,11 +74,13 @@ fn counts_differently(change: &Change) -> bool {
     }
     let scale = |it: Option<&Deployment>| it.map(|it| it.spec.replicas);
     let size = |it: Option<&ReplicaSet>| it.map(|it| it.spec.replicas);
+    let copies = |it: Option<&ReplicationController>| it.map(|it| it.spec.replicas);
     let parts = |it: Option<&StatefulSet>| it.map(|it| it.spec.replicas);
     change.is::<Pod>()
         || parts(change.before()) != parts(change.after())
         || scale(change.before()) != scale(change.after())
         || size(change.before()) != size(change.after())
+        || copies(change.before()) != copies(change.after())
 }
 
 fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
@@ -129,6 +132,11 @@ fn scale(world: &World, key: &Key, pods: &[Arc<Pod>]) -> Result<i64, String> {
                         (deployment.metadata.uid.clone(), deployment.spec.replicas)
                     }
                 }
+            }
+            "ReplicationController" => {
+                let set = world.shelf::<ReplicationController>().get(&key.beside(&owner.name));
+                let set = set.filter(|it| it.metadata.uid == owner.uid).ok_or_else(unknown)?;
+                (set.metadata.uid.clone(), set.spec.replicas)
             }
             "StatefulSet" => {
                 let set = world.shelf::<StatefulSet>().get(&key.beside(&owner.name));

@@ -10,6 +10,7 @@ mod stand;
 pub mod view;
 
 pub mod batch;
+pub mod certificates;
 pub mod device_driver;
 pub mod disruption;
 pub mod kubelet;

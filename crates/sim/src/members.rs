@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 
 use crate::batch::{CronJobs, FinishedJobs, Jobs, TrackedPods};
+use crate::certificates::{CertificateAuthority, CertificateSigner};
 use crate::disruption::{Budgets, StaleDisruptions};
 use crate::kubelet;
 use crate::namespaces::{RootCertificates, ServiceAccounts};
@@ -51,6 +52,8 @@ pub struct Brief {
     pub started: Timestamp,
     /// The time zones that cron jobs may name.
     pub zones: TimeZoneDatabase,
+    /// Who signs certificates for requests that were approved, if anybody does.
+    pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
 
 /// How many objects most controllers decide about at once.
@@ -127,7 +130,26 @@ fn controllers(brief: &Brief) -> Vec<Member> {
     add(Arc::new(PodCollector::default()), PodCollector::ACCOUNT);
     add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
     add(Arc::new(RootCertificates::new(brief.certificates.clone())), RootCertificates::ACCOUNT);
+    members.extend(brief.authority.as_ref().map(|authority| signer(Arc::clone(authority))));
     members
+}
+
+/// The controller that signs certificates. It has the rights of its account and no others: who signs
+/// can be anybody.
+fn signer(authority: Arc<dyn CertificateAuthority>) -> Member {
+    let account = CertificateSigner::ACCOUNT;
+    Member {
+        controller: Arc::new(CertificateSigner::new(authority)),
+        user: format!("system:serviceaccount:kube-system:{account}"),
+        groups: vec![
+            "system:serviceaccounts",
+            "system:serviceaccounts:kube-system",
+            rights::CERTIFICATES,
+        ],
+        manager: "kube-controller-manager",
+        component: account,
+        workers: 1,
+    }
 }
 
 /// Who a controller's events come from: whom it acts as, but for those whose originals have two names.
@@ -154,6 +176,7 @@ mod tests {
             certificates: String::new(),
             started: Timestamp::UNIX_EPOCH,
             zones: TimeZoneDatabase::none(),
+            authority: None,
         });
         let names: BTreeSet<&str> = members.iter().map(|it| it.controller.name()).collect();
         assert_eq!(names.len(), members.len());

@@ -10,6 +10,9 @@ pub const CONTROLLERS: &str = "system:gantry:controllers";
 /// The group of the pretended nodes.
 pub const NODES: &str = "system:gantry:nodes";
 
+/// The group of the one controller that signs certificates.
+pub const CERTIFICATES: &str = "system:gantry:certificate-signer";
+
 /// The roles, and the bindings to the groups.
 #[must_use]
 pub fn rights() -> Vec<Value> {
@@ -45,7 +48,14 @@ pub fn rights() -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
     ];
-    let roles = [(CONTROLLERS, controllers.as_slice()), (NODES, nodes.as_slice())];
+    // For which signers it may sign is in the role that Kubernetes gives to its account.
+    let requests = ["certificatesigningrequests/status"];
+    let certificates = [rule("certificates.k8s.io", &requests, &["patch"])];
+    let roles = [
+        (CONTROLLERS, controllers.as_slice()),
+        (NODES, nodes.as_slice()),
+        (CERTIFICATES, certificates.as_slice()),
+    ];
     roles.iter().flat_map(|(name, rules)| [role(name, rules), binding(name)]).collect()
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod certificate_signing_request;
 mod controller_revision;
 mod cron_job;
 mod daemon_set;
@@ -23,6 +24,9 @@ pub use gantry_pods::view::{
     TaintEffect, Terminated, Toleration, Truth, Variable, Waiting, Weighted,
 };
 
+pub use certificate_signing_request::{
+    CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
+};
 pub use controller_revision::ControllerRevision;
 pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
 pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonStrategy};

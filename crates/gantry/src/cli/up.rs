@@ -176,7 +176,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         progress.done(output, "reset", "all objects are forgotten");
     }
     let (ephemeral, directory) = (plan.ephemeral, plan.directory.clone());
-    let Running { api, store, address, recovery, kubeconfig, authority } =
+    let Running { api, store, address, recovery, kubeconfig, authority, signer } =
         server::start(plan, &mut tasks, metrics.clone()).await?;
     apiserver::report_recovery(&recovery, output);
     apiserver::watch_store(&store, &mut tasks);
@@ -192,6 +192,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let settings = up::Settings {
         profile: profile.into(),
         certificates: authority,
+        signer,
         scheduler: !no_scheduler,
         queue: (!no_queue).then_some(up::Queue { quota, access, infer_shapes }),
     };

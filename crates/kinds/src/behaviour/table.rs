@@ -8,8 +8,8 @@ use crate::workloads::{
     autoscaler, cron_job, daemon_set, deployment, job, replica_set, stateful_set,
 };
 use crate::{
-    cluster, config, devices, endpoints, networking, pod, policies, policy, quota, rbac, records,
-    service, storage, webhooks,
+    certificates, cluster, config, devices, endpoints, networking, pod, policies, policy, quota,
+    rbac, records, service, storage, webhooks,
 };
 
 const PLAIN: Behaviour = Behaviour::PLAIN;
@@ -371,9 +371,10 @@ static TABLE: &[Row] = &[
         "certificates.k8s.io",
         "certificatesigningrequests",
         Behaviour {
+            // Nobody cares what requests are called: kubelets put digests into their names.
+            name_rule: NameRule::PathSegment,
             status: Status::KeepsSpec,
-            // A request says what it says; only its status develops.
-            rules: Rules { update: |new, old| crate::tree::carry(new, old, "spec"), ..Rules::NONE },
+            rules: certificates::RULES,
             ..PLAIN
         },
     ),

@@ -14,6 +14,8 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
     SigningKey as _,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use x509_cert::Certificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{Any, BitString, ObjectIdentifier, SetOfVec, Utf8StringRef};
@@ -21,7 +23,7 @@ use x509_cert::der::{self, Decode as _, Encode as _, Length};
 use x509_cert::name::{RdnSequence, RelativeDistinguishedName};
 
 use super::{AUTHORITY, AUTHORITY_LIFE, Identity, PkiError, SKEW, shifted};
-use crate::peer::{COMMON_NAME, ORGANIZATION};
+use crate::peer::{self, COMMON_NAME, ORGANIZATION};
 
 /// Signs certificates, and believes in those it signed.
 pub(super) struct Authority {
@@ -35,6 +37,19 @@ pub(super) enum Leaf<'a> {
     Server { names: &'a BTreeSet<String> },
     /// A user and their groups.
     Client { common_name: &'a str, organizations: &'a [&'a str] },
+}
+
+/// What a certificate for a request says beside its subject and its key.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// From when until when it is good.
+    pub(super) validity: (Timestamp, Timestamp),
+    /// What its key may do.
+    pub(super) usages: Vec<KeyUsagePurpose>,
+    /// What it is for.
+    pub(super) purposes: Vec<ExtendedKeyUsagePurpose>,
+    /// The names and addresses it is for.
+    pub(super) names: Vec<SanType>,
 }
 
 impl Authority {
@@ -83,17 +98,46 @@ impl Authority {
                 params.distinguished_name = named(common_name);
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
                 let signed = params.signed_by(&key, &self.issuer)?;
-                pem(&self.with_subject(signed.der(), &subject(common_name, organizations)?)?)
+                let subject = subject(common_name, organizations)?.to_der()?;
+                pem(&self.respliced(signed.der(), &subject, None)?)
             }
         };
         Ok(Identity { certificate, key: key.serialize_pem() })
     }
 
-    /// The same certificate for another subject, signed again.
+    /// A certificate in PEM for a subject and a public key that somebody else has made, both as DER.
+    pub(super) fn certify(
+        &self,
+        wanted: Wanted,
+        subject: &[u8],
+        public_key: &[u8],
+    ) -> Result<String, PkiError> {
+        let own = CertificateDer::from_pem_slice(self.own.certificate.as_bytes());
+        let own = own.map_err(|error| PkiError::Make(Box::new(error)))?;
+        let (from, until) = wanted.validity;
+        let mut params = CertificateParams::default();
+        // Nothing is believed for longer than who has signed it.
+        set_validity(&mut params, from, until.min(peer::read(&own)?.not_after));
+        params.serial_number = Some(serial()?);
+        params.distinguished_name = named("gantry");
+        params.key_usages = wanted.usages;
+        params.extended_key_usages = wanted.purposes;
+        params.subject_alt_names = wanted.names;
+        params.use_authority_key_identifier_extension = true;
+        let signed = params.signed_by(&new_key()?, &self.issuer)?;
+        Ok(pem(&self.respliced(signed.der(), subject, Some(public_key))?))
+    }
+
+    /// The same certificate for another subject, and maybe another key, signed again.
     ///
     /// rcgen keeps one value per attribute of a name, and a user may be in many groups, each of
-    /// which is an organisation.
-    fn with_subject(&self, certificate: &[u8], subject: &RdnSequence) -> Result<Vec<u8>, PkiError> {
+    /// which is an organisation; and it knows the keys that it has made.
+    fn respliced(
+        &self,
+        certificate: &[u8],
+        subject: &[u8],
+        public_key: Option<&[u8]>,
+    ) -> Result<Vec<u8>, PkiError> {
         let old = Certificate::from_der(certificate)?;
         let tbs = old.tbs_certificate();
         let extensions = tbs.extensions().cloned().unwrap_or_default();
@@ -103,8 +147,11 @@ impl Authority {
             tbs.signature().to_der()?,
             tbs.issuer().to_der()?,
             tbs.validity().to_der()?,
-            subject.to_der()?,
-            tbs.subject_public_key_info().to_der()?,
+            subject.to_vec(),
+            match public_key {
+                Some(key) => key.to_vec(),
+                None => tbs.subject_public_key_info().to_der()?,
+            },
             element(EXPLICIT_3, &extensions.to_der()?)?,
         ];
         let unsigned = element(SEQUENCE, &unsigned.concat())?;
@@ -165,13 +212,17 @@ fn named(common_name: &str) -> DistinguishedName {
 fn validity(params: &mut CertificateParams, life: Duration, now: Timestamp) {
     let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
     let skew = SignedDuration::try_from(SKEW).unwrap_or(SignedDuration::ZERO);
+    set_validity(params, shifted(now, -skew), shifted(now, life));
+}
+
+fn set_validity(params: &mut CertificateParams, from: Timestamp, until: Timestamp) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     // Nothing was valid before 1970, and no certificate can say so.
     let date = |moment: Timestamp| {
         epoch + Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
     };
-    params.not_before = date(shifted(now, -skew));
-    params.not_after = date(shifted(now, life));
+    params.not_before = date(from);
+    params.not_after = date(until);
 }
 
 /// Random, so that two certificates of one key differ: clients tell certificates apart by issuer

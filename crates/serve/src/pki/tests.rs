@@ -146,7 +146,7 @@ fn an_authority_is_not_believed_with_another_key_or_before_its_time() {
     let (one, two) = (private_folder(), private_folder());
     let (ours, theirs) = (open(one.path(), START).unwrap(), open(two.path(), START).unwrap());
     let mixed = Identity {
-        certificate: ours.authority.own.certificate,
+        certificate: ours.authority.own.certificate.clone(),
         key: theirs.authority.own.key.clone(),
     };
     files::write_private(&one.path().join(AUTHORITY_FILE), together(&mixed).as_bytes()).unwrap();

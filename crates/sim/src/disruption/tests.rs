@@ -274,3 +274,24 @@ fn budgets_of_any_world_end_in_one_place() {
     };
     proven(prove_worlds(0..20, world, shape));
 }
+
+#[test]
+fn pods_of_replication_controllers_are_counted_by_their_scale() {
+    let world = World::new(Budgets.kinds());
+    let controller = json!({
+        "metadata": {"name": "rc", "namespace": "n", "uid": "rc"}, "spec": {"replicas": 7},
+    });
+    world.shelf::<ReplicationController>().set(serde_json::from_value(controller).unwrap());
+    let pod = |uid: &str| -> Arc<Pod> {
+        let owner = json!({
+            "apiVersion": "v1", "kind": "ReplicationController", "name": "rc", "uid": uid,
+            "controller": true,
+        });
+        let metadata = json!({"name": "p", "namespace": "n", "ownerReferences": [owner]});
+        Arc::new(serde_json::from_value(json!({"metadata": metadata})).unwrap())
+    };
+    let key = Key::new("n", "budget");
+    assert_eq!(scale(&world, &key, &[pod("rc"), pod("rc")]), Ok(7));
+    let unknown = "found no controllers for pod \"p\"".to_owned();
+    assert_eq!(scale(&world, &key, &[pod("other")]), Err(unknown));
+}

@@ -1,0 +1,423 @@
+//! Requests for certificates, apart from what they ask for: that is text in a form of its own.
+
+use gantry_schema::Invalid;
+use serde_json::Value;
+
+use crate::behaviour::Rules;
+use crate::faults::{Faults, Path};
+use crate::names;
+use crate::tree::{at, carry, equal, int, is_set, list, put, text};
+
+pub(crate) const RULES: Rules = Rules {
+    // A request says what it says; only its status develops.
+    update: |new, old| carry(new, old, "spec"),
+    status: |new, old, now| {
+        stamp(new, old, now);
+        keep_decision(new, old);
+    },
+    validate: |object| validate(object, None).into_vec(),
+    validate_update: |new, old| validate_change(new, old, Allowed::Nothing),
+    validate_status: |new, old| validate_change(new, old, Allowed::Certificate),
+    ..Rules::NONE
+};
+
+/// What a change of a request may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Allowed {
+    Nothing,
+    Certificate,
+    Decision,
+}
+
+/// The conditions by which a request is decided about.
+const DECISIONS: [&str; 2] = ["Approved", "Denied"];
+/// The conditions that never go away and are never anything but true.
+const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
+/// A signer that decides nothing, of before requests named one.
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+/// Seconds a certificate lives at least.
+const SHORTEST: i64 = 600;
+
+/// What a certificate may be for, sorted.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+fn validate(object: &Value, old: Option<&Value>) -> Faults {
+    let mut faults = Faults::new();
+    let (spec, path) = (at(object, "spec"), Path::new("spec"));
+    let usages = list(spec, "usages");
+    if usages.is_empty() {
+        faults.required(path.child("usages"), "");
+    }
+    let tolerant =
+        |wrong: fn(&[Value]) -> bool| old.is_some_and(|old| wrong(list(old, "spec.usages")));
+    if !tolerant(|usages| usages.iter().any(|it| !is_usage(it))) {
+        for (place, usage) in usages.iter().enumerate().filter(|(_, it)| !is_usage(it)) {
+            let path = path.child("usages").index(place);
+            faults.not_supported(path, usage.clone(), &USAGES);
+        }
+    }
+    if !tolerant(|usages| (0..usages.len()).any(|place| usages[..place].contains(&usages[place]))) {
+        for (place, usage) in usages.iter().enumerate() {
+            if usages[..place].contains(usage) {
+                faults.duplicate(path.child("usages").index(place), usage.clone());
+            }
+        }
+    }
+    let signer = text(spec, "signerName");
+    let had_legacy = old.is_some_and(|old| text(old, "spec.signerName") == LEGACY_SIGNER);
+    if signer == LEGACY_SIGNER && !had_legacy {
+        let detail = "the legacy signerName is not allowed via this API version";
+        faults.value(path.child("signerName"), signer, detail);
+    } else {
+        check_signer(signer, &path.child("signerName"), &mut faults);
+    }
+    if let Some(seconds) = int(spec, "expirationSeconds").filter(|it| *it < SHORTEST) {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        faults.value(path.child("expirationSeconds"), seconds, detail);
+    }
+    check_conditions(object, old, &mut faults);
+    faults
+}
+
+fn is_usage(usage: &Value) -> bool {
+    usage.as_str().is_some_and(|it| USAGES.contains(&it))
+}
+
+/// Checks a name of the form `example.com/signer-name`.
+fn check_signer(name: &str, path: &Path, faults: &mut Faults) {
+    const DOMAIN: usize = 253;
+    const WHOLE: usize = 571;
+    if name.is_empty() {
+        faults.required(path.clone(), "");
+        return;
+    }
+    let parts: Vec<&str> = name.split('/').collect();
+    let [domain, rest] = parts[..] else {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        faults.value(path.clone(), name, detail);
+        return;
+    };
+    if domain.len() > DOMAIN {
+        faults.add(Invalid::too_long(path.clone(), DOMAIN));
+    }
+    let labels: Vec<&str> = domain.split('.').collect();
+    check_labels(domain, &labels, names::label, path, faults);
+    if labels.len() < 2 {
+        let detail = "should be a domain with at least two segments separated by dots";
+        faults.value(path.clone(), domain, detail);
+    }
+    let labels: Vec<&str> = rest.split('.').collect();
+    check_labels(rest, &labels, names::subdomain, path, faults);
+    if name.len() > WHOLE {
+        faults.add(Invalid::too_long(path.clone(), WHOLE));
+    }
+}
+
+/// Complains about the first label that is none.
+fn check_labels(
+    whole: &str,
+    labels: &[&str],
+    rule: fn(&str) -> Vec<String>,
+    path: &Path,
+    faults: &mut Faults,
+) {
+    let wrong = labels.iter().find_map(|label| {
+        let complaints = rule(label);
+        (!complaints.is_empty()).then_some((label, complaints))
+    });
+    for complaint in wrong.iter().flat_map(|(_, complaints)| complaints) {
+        let label = wrong.as_ref().map_or(&"", |(label, _)| label);
+        let detail = format!("validating label {label:?}: {complaint}");
+        faults.value(path.clone(), whole, &detail);
+    }
+}
+
+fn conditions<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
+    list(object, "status.conditions").iter().filter(|it| text(it, "type") == kind).collect()
+}
+
+fn check_conditions(object: &Value, old: Option<&Value>, faults: &mut Faults) {
+    let path = Path::new("status").child("conditions");
+    let all = list(object, "status.conditions");
+    let had_both =
+        old.is_some_and(|old| DECISIONS.iter().all(|kind| !conditions(old, kind).is_empty()));
+    for (place, condition) in all.iter().enumerate() {
+        let kind = text(condition, "type");
+        let path_of = path.index(place);
+        if kind.is_empty() {
+            faults.required(path_of.child("type"), "");
+        }
+        let allowed: &[&str] =
+            if FINAL.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
+        faults.require_one_of(condition, &path_of, "status", allowed);
+        let before = &all[..place];
+        let other = DECISIONS.iter().find(|it| **it != kind).filter(|_| DECISIONS.contains(&kind));
+        let contradicted =
+            other.is_some_and(|it| before.iter().any(|had| text(had, "type") == *it));
+        if contradicted && !had_both {
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            faults.value(path.clone(), kind, detail);
+        }
+        if before.iter().any(|had| text(had, "type") == kind) {
+            faults.duplicate(path_of.child("type"), kind);
+        }
+    }
+}
+
+/// What is wrong with a change by `/approval`.
+pub(crate) fn validate_approval(new: &Value, old: &Value) -> Vec<Invalid> {
+    validate_change(new, old, Allowed::Decision)
+}
+
+fn validate_change(new: &Value, old: &Value, allowed: Allowed) -> Vec<Invalid> {
+    let mut faults = validate(new, Some(old));
+    let path = Path::new("status");
+    for kind in FINAL {
+        let (now, before) = (conditions(new, kind), conditions(old, kind));
+        if now.len() < before.len() {
+            let detail = format!("updates may not remove a condition of type {kind:?}");
+            faults.forbidden(path.child("conditions"), &detail);
+        }
+    }
+    if allowed != Allowed::Decision {
+        for kind in DECISIONS {
+            let (now, before) = (conditions(new, kind), conditions(old, kind));
+            if now.len() > before.len() {
+                let detail = format!("updates may not add a condition of type {kind:?}");
+                faults.forbidden(path.child("conditions"), &detail);
+            } else if now.len() == before.len() && !now.iter().zip(before).all(|(a, b)| equal(a, b))
+            {
+                let detail = format!("updates may not modify a condition of type {kind:?}");
+                faults.forbidden(path.child("conditions"), &detail);
+            }
+        }
+    }
+    let (now, before) = (text(new, "status.certificate"), text(old, "status.certificate"));
+    if now != before {
+        if allowed != Allowed::Certificate {
+            let detail = "updates may not set certificate content";
+            faults.forbidden(path.child("certificate"), detail);
+        } else if !before.is_empty() {
+            let detail = "updates may not modify existing certificate content";
+            faults.forbidden(path.child("certificate"), detail);
+        } else if !is_certificates(now) {
+            let detail = "must contain at least one CERTIFICATE PEM block";
+            faults.value(path.child("certificate"), "<certificate data>", detail);
+        }
+    }
+    faults.into_vec()
+}
+
+/// Whether a text in base64 holds certificates in PEM.
+fn is_certificates(text: &str) -> bool {
+    use base64::Engine as _;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+    let text = String::from_utf8(bytes).unwrap_or_default();
+    text.contains("-----BEGIN CERTIFICATE-----") && text.contains("-----END CERTIFICATE-----")
+}
+
+/// A status write does not decide about a request: where it repeats decisions, they stay what they
+/// were. One that adds or removes some is refused later.
+fn keep_decision(new: &mut Value, old: &Value) {
+    for kind in DECISIONS {
+        let before: Vec<Value> = conditions(old, kind).into_iter().cloned().collect();
+        if conditions(new, kind).len() != before.len() {
+            continue;
+        }
+        let mut before = before.into_iter();
+        let now = crate::tree::each(new, "status.conditions");
+        for condition in now.filter(|it| text(it, "type") == kind) {
+            if let Some(had) = before.next() {
+                *condition = had;
+            }
+        }
+    }
+}
+
+/// Fills in when conditions were written, and since when they are so.
+pub(crate) fn stamp(new: &mut Value, old: &Value, now: &str) {
+    for condition in crate::tree::each(new, "status.conditions") {
+        if !is_set(condition, "lastUpdateTime") {
+            put(condition, "lastUpdateTime", now);
+        }
+        if is_set(condition, "lastTransitionTime") {
+            continue;
+        }
+        let (kind, status) = (text(condition, "type"), text(condition, "status"));
+        let same = list(old, "status.conditions").iter().find(|had| {
+            text(had, "type") == kind
+                && text(had, "status") == status
+                && is_set(had, "lastTransitionTime")
+        });
+        let since = same.map_or(now, |had| text(had, "lastTransitionTime")).to_owned();
+        put(condition, "lastTransitionTime", since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::behaviour::{Part, behaviour};
+
+    fn request(spec: &Value) -> Value {
+        let mut object = json!({
+            "metadata": { "name": "r" },
+            "spec": {
+                "request": "", "signerName": "kubernetes.io/kube-apiserver-client",
+                "usages": ["client auth"],
+            },
+        });
+        for (field, value) in spec.as_object().unwrap() {
+            object["spec"][field] = value.clone();
+        }
+        object
+    }
+
+    fn said(faults: &[Invalid]) -> String {
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn requests_name_a_signer_and_usages() {
+        let form =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        let table = [
+            (json!({}), String::new()),
+            (json!({ "usages": [] }), "spec.usages: Required value".to_owned()),
+            (
+                json!({ "usages": ["signing", "signing"] }),
+                "spec.usages[1]: Duplicate value: \"signing\"".to_owned(),
+            ),
+            (json!({ "signerName": "" }), "spec.signerName: Required value".to_owned()),
+            (
+                json!({ "signerName": "a/b/c" }),
+                format!("spec.signerName: Invalid value: \"a/b/c\": {form}"),
+            ),
+            (
+                json!({ "signerName": "a/b" }),
+                "spec.signerName: Invalid value: \"a\": should be a domain with at least two \
+                 segments separated by dots"
+                    .to_owned(),
+            ),
+            (
+                json!({ "signerName": "kubernetes.io/legacy-unknown" }),
+                "spec.signerName: Invalid value: \"kubernetes.io/legacy-unknown\": the legacy \
+                 signerName is not allowed via this API version"
+                    .to_owned(),
+            ),
+            (
+                json!({ "expirationSeconds": 599 }),
+                "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than \
+                 600 seconds (10 minutes)"
+                    .to_owned(),
+            ),
+        ];
+        let rules = behaviour("certificates.k8s.io", "certificatesigningrequests");
+        for (spec, expected) in table {
+            assert_eq!(said(&rules.validate_create(&request(&spec))), expected);
+        }
+        let unknown = said(&rules.validate_create(&request(&json!({ "usages": ["x"] }))));
+        assert!(unknown.starts_with("spec.usages[0]: Unsupported value: \"x\""), "{unknown}");
+    }
+
+    #[test]
+    fn each_part_of_a_request_is_written_by_its_own_path() {
+        let rules = behaviour("certificates.k8s.io", "certificatesigningrequests");
+        let with = |conditions: &[&str], certificate: &str| {
+            let mut object = request(&json!({}));
+            let condition = |kind: &&str| json!({ "type": kind, "status": "True" });
+            object["status"]["conditions"] = conditions.iter().map(condition).collect();
+            if !certificate.is_empty() {
+                object["status"]["certificate"] = json!(certificate);
+            }
+            object
+        };
+        let pem = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCi0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K";
+        let prefix = "status.conditions: Forbidden: updates may not";
+        let table = [
+            (Part::Approval, with(&[], ""), with(&["Approved"], ""), String::new()),
+            (Part::Approval, with(&[], ""), with(&["Denied"], ""), String::new()),
+            (
+                Part::Approval,
+                with(&["Approved"], ""),
+                with(&["Denied"], ""),
+                format!("{prefix} remove a condition of type \"Approved\""),
+            ),
+            (
+                Part::Approval,
+                with(&["Approved"], ""),
+                with(&["Approved", "Denied"], ""),
+                "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are \
+                 mutually exclusive"
+                    .to_owned(),
+            ),
+            (
+                Part::Status,
+                with(&[], ""),
+                with(&["Approved"], ""),
+                format!("{prefix} add a condition of type \"Approved\""),
+            ),
+            (Part::Status, with(&["Approved"], ""), with(&["Approved", "Failed"], ""), String::new()),
+            (Part::Status, with(&["Approved"], ""), with(&["Approved"], pem), String::new()),
+            (
+                Part::Status,
+                with(&[], ""),
+                with(&[], "eA=="),
+                "status.certificate: Invalid value: \"<certificate data>\": must contain at least \
+                 one CERTIFICATE PEM block"
+                    .to_owned(),
+            ),
+            (
+                Part::Status,
+                with(&[], pem),
+                with(&[], ""),
+                "status.certificate: Forbidden: updates may not modify existing certificate content"
+                    .to_owned(),
+            ),
+        ];
+        for (part, old, mut new, expected) in table {
+            rules.prepare_update(&mut new, &old, part, "now");
+            assert_eq!(said(&rules.validate_update(&new, &old, part)), expected, "{new}");
+        }
+        // An approval touches nothing but conditions, and the main path neither.
+        for part in [Part::Approval, Part::Main] {
+            let (old, mut new) = (with(&[], ""), with(&[], pem));
+            rules.prepare_update(&mut new, &old, part, "now");
+            assert_eq!(new["status"]["certificate"], Value::Null);
+        }
+        let (old, mut new) = (with(&[], ""), with(&["Approved"], ""));
+        rules.prepare_update(&mut new, &old, Part::Approval, "now");
+        let stamped = json!([{
+            "type": "Approved", "status": "True",
+            "lastUpdateTime": "now", "lastTransitionTime": "now",
+        }]);
+        assert_eq!(new["status"]["conditions"], stamped);
+    }
+}
