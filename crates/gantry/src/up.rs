@@ -24,7 +24,7 @@ use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, hall};
 use gantry_sim::shape::Shape;
-use gantry_sim::view::{Node, Program};
+use gantry_sim::view::{Node, Program, StorageClass};
 use gantry_sim::{Brief, Member, kubelet};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -134,7 +134,8 @@ impl Door {
     }
 }
 
-/// Makes the server serve Gantry's own kinds, and tells it the roles for them.
+/// Makes the server serve Gantry's own kinds, and tells it the roles for them and the StorageClass that
+/// claims get which name none.
 ///
 /// # Errors
 /// The server refuses one of them.
@@ -152,6 +153,11 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
         let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
+    let class = gantry_sim::storage::default_class();
+    let name = class["metadata"]["name"].as_str().unwrap_or_default();
+    let path = StorageClass::RESOURCE.path(&Key::cluster(name));
+    let installed = door.install(&path, &class).await;
+    installed.with_context(|| format!("could not install {path}"))?;
     Ok(KINDS.len())
 }
 
