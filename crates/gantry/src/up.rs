@@ -28,7 +28,7 @@ use gantry_serve::pki::RequestSigner;
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, hall};
 use gantry_sim::shape::Shape;
-use gantry_sim::view::{Node, Program};
+use gantry_sim::view::{Node, Program, StorageClass};
 use gantry_sim::{Brief, Member, kubelet};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -139,7 +139,8 @@ impl Door {
     }
 }
 
-/// Makes the server serve Gantry's own kinds, and tells it the roles for them.
+/// Makes the server serve Gantry's own kinds, and tells it the roles for them and the StorageClass that
+/// claims get which name none.
 ///
 /// # Errors
 /// The server refuses one of them.
@@ -158,6 +159,11 @@ pub async fn install_kinds(door: &Door, access: UserAccess) -> anyhow::Result<us
         let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
+    let class = gantry_sim::storage::default_class();
+    let name = class["metadata"]["name"].as_str().unwrap_or_default();
+    let path = StorageClass::RESOURCE.path(&Key::cluster(name));
+    let installed = door.install(&path, &class).await;
+    installed.with_context(|| format!("could not install {path}"))?;
     Ok(KINDS.len())
 }
 

@@ -218,6 +218,9 @@ pub fn alike(one: &PodSpec, other: &PodSpec) -> bool {
         topology_spread_constraints: _,
         hostname: _,
         subdomain: _,
+        // What they ask of nodes is in other objects.
+        volumes: _,
+        resource_claims: _,
     } = one;
     *node_name == other.node_name
         && containers_alike(containers, &other.containers)

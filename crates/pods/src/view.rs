@@ -15,9 +15,10 @@ pub use placement::{
     Preferred, SpreadConstraint, Toleration, Weighted,
 };
 pub use pod::{
-    Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodAddress, PodSpec,
-    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable,
-    Waiting,
+    ClaimSource, Condition, Container, ContainerState, ContainerStatus, EphemeralSource, Named,
+    Phase, Pod, PodAddress, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus, Port,
+    ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, UsedClaim, Variable,
+    Volume, Waiting,
 };
 pub use share::{Rounding, Share};
 

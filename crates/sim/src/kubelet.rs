@@ -38,6 +38,7 @@ mod container;
 mod convergence;
 mod node;
 mod pod;
+mod prepare;
 mod range;
 mod stage;
 mod status;

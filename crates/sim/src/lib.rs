@@ -20,11 +20,13 @@ pub mod namespaces;
 pub mod node_lifecycle;
 pub mod pod_gc;
 pub mod programs;
+pub mod resource_claims;
 pub mod rights;
 pub mod scheduler;
 pub mod services;
 pub mod shape;
 pub mod shell;
+pub mod storage;
 pub mod workloads;
 
 pub use members::{Brief, Member, members};

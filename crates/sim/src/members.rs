@@ -13,9 +13,14 @@ use crate::kubelet;
 use crate::namespaces::{RootCertificates, ServiceAccounts};
 use crate::node_lifecycle::{NodeLifecycle, TaintEviction};
 use crate::pod_gc::PodCollector;
+use crate::resource_claims::ResourceClaims;
 use crate::rights;
 use crate::scheduler::{self, Scheduler};
 use crate::services::{EndpointSlices, EndpointsController};
+use crate::storage;
+use crate::storage::{
+    ClaimBinder, ClaimProtection, EphemeralClaims, Provisioner, VolumeBinder, VolumeProtection,
+};
 use crate::workloads;
 
 /// A controller, and who it is to the server.
@@ -128,6 +133,13 @@ fn controllers(brief: &Brief) -> Vec<Member> {
     add(Arc::new(NodeLifecycle::new(brief.started)), NodeLifecycle::ACCOUNT);
     add(Arc::new(TaintEviction), TaintEviction::ACCOUNT);
     add(Arc::new(PodCollector::default()), PodCollector::ACCOUNT);
+    add(Arc::new(ClaimBinder), ClaimBinder::ACCOUNT);
+    add(Arc::new(VolumeBinder), VolumeBinder::ACCOUNT);
+    add(Arc::new(Provisioner), Provisioner::ACCOUNT);
+    add(Arc::new(ClaimProtection), ClaimProtection::ACCOUNT);
+    add(Arc::new(VolumeProtection), VolumeProtection::ACCOUNT);
+    add(Arc::new(EphemeralClaims), EphemeralClaims::ACCOUNT);
+    add(Arc::new(ResourceClaims), ResourceClaims::ACCOUNT);
     add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
     add(Arc::new(RootCertificates::new(brief.certificates.clone())), RootCertificates::ACCOUNT);
     members.extend(brief.authority.as_ref().map(|authority| signer(Arc::clone(authority))));
@@ -158,6 +170,12 @@ fn component(controller: &str, account: &'static str) -> &'static str {
         "daemonset" => "daemonset-controller",
         "disruption" | "stale-disruption" => "controllermanager",
         "endpoint-slice" => "endpoint-slice-controller",
+        "ephemeral-volume" => "ephemeral_volume",
+        "persistent-volume-binder" | "persistent-volume-claim-binder" => {
+            "persistentvolume-controller"
+        }
+        "resource-claim" => "resource_claim",
+        "volume-provisioner" => storage::PROVISIONER,
         "taint-eviction" => "taint-eviction-controller",
         _ => account,
     }

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::storage::Provisioner;
+
 /// The group of the controllers.
 pub const CONTROLLERS: &str = "system:gantry:controllers";
 /// The group of the pretended nodes.
@@ -32,6 +34,8 @@ pub fn rights() -> Vec<Value> {
         "configmaps",
         "replicationcontrollers/status",
     ];
+    let volumes = with_status(&["persistentvolumes", "persistentvolumeclaims"]);
+    let volumes: Vec<&str> = volumes.iter().map(String::as_str).collect();
     let batch = ["jobs", "jobs/status", "cronjobs", "cronjobs/status"];
     let controllers = [
         rule("apps", &workloads, &["patch"]),
@@ -41,6 +45,7 @@ pub fn rights() -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("discovery.k8s.io", &["endpointslices"], &["patch"]),
         rule("policy", &["poddisruptionbudgets/status"], &["patch"]),
+        rule("", &volumes, &["patch"]),
     ];
     let nodes = [
         rule("", &["nodes", "nodes/status", "pods", "pods/status"], &["get", "patch"]),
@@ -48,6 +53,13 @@ pub fn rights() -> Vec<Value> {
         rule("", &["events"], &["create", "patch"]),
         rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
     ];
+    // The original of the provisioner is no part of Kubernetes, but the role for such is.
+    let provisioner = {
+        let name = "system:gantry:volume-provisioner";
+        let role = "system:persistent-volume-provisioner";
+        let account = json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": Provisioner::ACCOUNT});
+        bound(name, role, &account)
+    };
     // For which signers it may sign is in the role that Kubernetes gives to its account.
     let requests = ["certificatesigningrequests/status"];
     let certificates = [rule("certificates.k8s.io", &requests, &["patch"])];
@@ -56,7 +68,8 @@ pub fn rights() -> Vec<Value> {
         (NODES, nodes.as_slice()),
         (CERTIFICATES, certificates.as_slice()),
     ];
-    roles.iter().flat_map(|(name, rules)| [role(name, rules), binding(name)]).collect()
+    let roles = roles.iter().flat_map(|(name, rules)| [role(name, rules), binding(name)]);
+    roles.chain([provisioner]).collect()
 }
 
 fn role(name: &str, rules: &[Value]) -> Value {
@@ -71,11 +84,17 @@ fn role(name: &str, rules: &[Value]) -> Value {
 /// The role, given to the group of the same name.
 fn binding(name: &str) -> Value {
     let group = "rbac.authorization.k8s.io";
+    bound(name, name, &json!({"apiGroup": group, "kind": "Group", "name": name}))
+}
+
+/// A role, given to somebody.
+fn bound(name: &str, role: &str, subject: &Value) -> Value {
+    let group = "rbac.authorization.k8s.io";
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [subject],
     })
 }

@@ -4,10 +4,11 @@
 //! importance, then by age, and counts what it gives to each node before it goes on to the next pod.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_pods::Misfit;
+use gantry_pods::{Misfit, Reason};
 use gantry_reconcile::{
     Change, Controller, Fence, Held, Key, Kind, Note, Part, Plan, Reference, Step, View, World,
     Write,
@@ -16,16 +17,25 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::kubelet::{condition_body, second};
-use crate::view::{Condition, Namespace, Node, Pod, PodDisruptionBudget, Truth};
+use crate::view::{
+    Condition, DeviceClass, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
+    PodDisruptionBudget, ResourceClaim, StorageClass, Truth,
+};
 
 use board::Board;
+use claims::Claims;
 use preempt::{Budget, Preemption};
 use want::Want;
 
+pub(crate) use devices::consumer as claim_consumer;
+
 mod board;
+mod claims;
+mod devices;
 mod preempt;
 mod reason;
 mod score;
+mod volumes;
 mod want;
 
 /// The name pods ask for this scheduler by.
@@ -45,8 +55,17 @@ impl Controller for Scheduler {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        let others = [Kind::of::<Namespace>(), Kind::of::<PodDisruptionBudget>()];
-        [Kind::of::<Pod>(), Kind::of::<Node>()].into_iter().chain(others).collect()
+        vec![
+            Kind::of::<Pod>(),
+            Kind::of::<Node>(),
+            Kind::of::<Namespace>(),
+            Kind::of::<PodDisruptionBudget>(),
+            Kind::of::<PersistentVolumeClaim>(),
+            Kind::of::<PersistentVolume>(),
+            Kind::of::<StorageClass>(),
+            Kind::of::<ResourceClaim>(),
+            Kind::of::<DeviceClass>(),
+        ]
     }
 
     fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -67,12 +86,15 @@ impl Controller for Scheduler {
         } else if change.is::<PodDisruptionBudget>() {
             // A budget says whom to push out, not whether.
             false
+        } else if !change.is::<Node>() {
+            // Claims, and what they are bound to or made of, are few.
+            true
         } else {
             let of_nodes = |it: &Node| {
                 (it.metadata.labels.clone(), it.spec.clone(), it.status.allocatable.clone())
             };
             let (before, after) = (change.before::<Node>(), change.after::<Node>());
-            change.is::<Namespace>() || before.map(of_nodes) != after.map(of_nodes)
+            before.map(of_nodes) != after.map(of_nodes)
         };
         if matters { vec![Key::cluster(NAME)] } else { Vec::new() }
     }
@@ -93,6 +115,8 @@ impl Controller for Scheduler {
         let namespaces = world.shelf::<Namespace>().all();
         let budgets = world.shelf::<PodDisruptionBudget>().all();
         let mut turn = Turn {
+            world,
+            taken: BTreeSet::new(),
             board: Board::new(&nodes, &pods, &namespaces),
             budgets: budgets.iter().filter_map(|it| Budget::new(it)).collect(),
             failed: None,
@@ -121,6 +145,9 @@ fn waits(pod: &Pod) -> bool {
 
 /// The making of one plan.
 struct Turn<'a> {
+    world: &'a World,
+    /// The volumes that were given to claims.
+    taken: BTreeSet<String>,
     board: Board<'a>,
     budgets: Vec<Budget<'a>>,
     /// The last pod no node would do for, and what was said about it. Until another pod is placed
@@ -131,53 +158,87 @@ struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     fn take(&mut self, pod: &'a Arc<Pod>, plan: &mut Plan) {
-        if let Some((other, message)) = &self.failed
+        let plain = Claims::has_none(pod);
+        if let Some((other, message)) = self.failed.as_ref().filter(|_| plain)
             && is_alike(pod, other)
         {
             let message = message.clone();
             self.hold(pod, message, Nominated::None, plan);
             return;
         }
+        let claims = match Claims::of(self.world, pod, &self.taken) {
+            Ok(claims) => claims,
+            Err(why) => return self.refuse(pod, &why, plan),
+        };
         let want = Want::new(&mut self.board, pod);
-        let misfits: Vec<Option<Misfit>> =
-            self.board.sites.iter().map(|site| want.misfit(site)).collect();
+        let misfit = |site| want.misfit(site).or_else(|| claims.misfit(site.node));
+        let misfits: Vec<Option<Misfit>> = self.board.sites.iter().map(misfit).collect();
         let fit = misfits.iter().enumerate().filter(|(_, misfit)| misfit.is_none());
         let fit: Vec<usize> = fit.map(|(at, _)| at).collect();
         match score::best(&mut self.board, &want, &fit) {
-            Some(at) => self.bind(pod, at, plan),
+            Some(at) => self.bind(pod, &claims, at, plan),
             None => {
                 let misfits: Vec<Misfit> = misfits.into_iter().flatten().collect();
-                self.fail(pod, &misfits, plan);
+                self.fail(pod, &claims, &misfits, plan);
             }
         }
     }
 
-    fn bind(&mut self, pod: &'a Pod, at: usize, plan: &mut Plan) {
-        let node = self.board.sites[at].node.metadata.name.clone();
+    fn bind(&mut self, pod: &'a Pod, claims: &Claims<'_>, at: usize, plan: &mut Plan) {
+        let node = self.board.sites[at].node;
         self.board.put(pod, at);
         self.failed = None;
+        if let Some(wait) = claims.volumes.bind(node, &mut self.taken, plan) {
+            // Its place is kept until its volumes are bound; then it is its turn again.
+            let reason = "WaitingForVolumes".into();
+            plan.held.push(Held { about: about(pod), reason, message: wait, until: None });
+            return;
+        }
+        let node = node.metadata.name.clone();
         let (key, uid) = (pod.metadata.key(), pod.metadata.uid.clone());
         let said = format!("Successfully assigned {key} to {node}");
         let note = Note::normal(about(pod), "Scheduled", said).doing("Binding");
-        plan.steps.push(Step::new(Write::bind(key, uid, node)).done(note));
+        let bind = Step::new(Write::bind(key, uid, node)).done(note);
+        plan.steps.push(claims.devices.reserve(pod, bind));
     }
 
-    fn fail(&mut self, pod: &'a Pod, misfits: &[Misfit], plan: &mut Plan) {
+    /// Holds a pod that no node will do for, whatever nodes there are.
+    fn refuse(&mut self, pod: &'a Pod, why: &str, plan: &mut Plan) {
+        let nodes = self.board.sites.len();
+        if nodes == 0 {
+            return self.hold(pod, reason::NO_NODES.to_owned(), Nominated::None, plan);
+        }
+        let message = reason::whatever_node(nodes, why);
+        let misfits = vec![Misfit::lasting(Reason::NotHelpful); nodes];
+        let none = Claims::default();
+        let why = match preempt::search(&mut self.board, pod, &none, &misfits, &self.budgets) {
+            Preemption::No(why) | Preemption::Wait(why) => why,
+            // No node that lacks something for good is freed.
+            Preemption::Leave { .. } => String::new(),
+        };
+        let message = reason::with_way_out(&message, reason::NO_NEW_CLAIMS, &why);
+        self.hold(pod, message, Nominated::None, plan);
+    }
+
+    fn fail(&mut self, pod: &'a Pod, claims: &Claims<'_>, misfits: &[Misfit], plan: &mut Plan) {
         if misfits.is_empty() {
             self.hold(pod, reason::NO_NODES.to_owned(), Nominated::None, plan);
             return;
         }
         let reasons = misfits.iter().flat_map(|it| &it.reasons);
         let mut message = reason::message(misfits.len(), reasons);
-        match preempt::search(&mut self.board, pod, misfits, &self.budgets) {
+        let about_claims = claims.devices.way_out();
+        match preempt::search(&mut self.board, pod, claims, misfits, &self.budgets) {
             Preemption::No(why) => {
-                message = reason::with_way_out(&message, &why);
-                self.failed = Some((pod, message.clone()));
+                message = reason::with_way_out(&message, about_claims, &why);
+                if Claims::has_none(pod) {
+                    self.failed = Some((pod, message.clone()));
+                }
                 // What was to be freed for it will not do.
                 self.hold(pod, message, Nominated::None, plan);
             }
             Preemption::Wait(why) => {
-                message = reason::with_way_out(&message, &why);
+                message = reason::with_way_out(&message, about_claims, &why);
                 // Others less important must not take what is being freed for it.
                 if let Some(at) = self.board.find(&pod.status.nominated_node_name) {
                     self.board.put(pod, at);

@@ -80,13 +80,20 @@ impl<'a> Stand<'a> {
         self.object::<Pod>(&Key::new("default", name)).unwrap()["status"].clone()
     }
 
+    /// One plan of one controller, which is not carried out.
+    pub(crate) fn controllers_plan(&self, index: usize, key: &Key) -> Plan {
+        self.controllers[index].plan(&self.world, key, self.now)
+    }
+
     /// One plan of one controller, carried out.
     pub(crate) fn turn(&mut self, index: usize, key: &Key) -> Plan {
         let plan = self.controllers[index].plan(&self.world, key, self.now);
         self.notes.extend(plan.notes.iter().cloned());
-        for step in &plan.steps {
+        let mut steps: Vec<_> = plan.steps.iter().rev().collect();
+        while let Some(step) = steps.pop() {
             self.apply(&step.write);
             self.notes.extend(step.done.iter().cloned());
+            steps.extend(step.then.iter().rev());
         }
         plan
     }

@@ -12,16 +12,19 @@ mod lease;
 mod namespace;
 mod program;
 mod replica_set;
+mod resource_claim;
 mod service;
 mod stateful_set;
+mod storage;
 
 pub use gantry_pods::view::{
-    Address, Affinity, Amounts, BudgetSpec, BudgetStatus, Condition, Container, ContainerState,
-    ContainerStatus, Named, Namespace, NamespaceStatus, Node, NodeAffinity, NodeCondition,
-    NodeInfo, NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus, Phase, Pod, PodAddress,
-    PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodSpec, PodStatus, Port, Preferred,
-    ReadinessGate, Resources, RestartPolicy, Rounding, Running, Share, SpreadConstraint, Taint,
-    TaintEffect, Terminated, Toleration, Truth, Variable, Waiting, Weighted,
+    Address, Affinity, Amounts, BudgetSpec, BudgetStatus, ClaimSource, Condition, Container,
+    ContainerState, ContainerStatus, EphemeralSource, Named, Namespace, NamespaceStatus, Node,
+    NodeAffinity, NodeCondition, NodeInfo, NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus,
+    Phase, Pod, PodAddress, PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodResourceClaim,
+    PodResourceClaimStatus, PodSpec, PodStatus, Port, Preferred, ReadinessGate, Resources,
+    RestartPolicy, Rounding, Running, Share, SpreadConstraint, Taint, TaintEffect, Terminated,
+    Toleration, Truth, UsedClaim, Variable, Volume, Waiting, Weighted,
 };
 
 pub use certificate_signing_request::{
@@ -41,11 +44,21 @@ pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, ServiceAccount};
 pub use program::{Program, ProgramState};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
+pub use resource_claim::{
+    AllocationResult, ClaimConsumer, DeviceClaim, DeviceClass, DeviceRequest, DeviceSubRequest,
+    ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
+    ResourceClaimTemplate,
+};
 pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
 pub use stateful_set::{
-    Management, Ordinals, Partition, PersistentVolumeClaim, Retention, RetentionPolicy,
-    StatefulSet, StatefulSetSpec, StatefulSetStatus, UpdateKind, UpdateStrategy,
+    Management, Ordinals, Partition, Retention, RetentionPolicy, StatefulSet, StatefulSetSpec,
+    StatefulSetStatus, UpdateKind, UpdateStrategy,
+};
+pub use storage::{
+    BindingMode, ClaimReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec,
+    PersistentVolumeStatus, ReclaimPolicy, StorageClass, VolumeClaimSpec, VolumeClaimStatus,
+    VolumeNodeAffinity,
 };

@@ -13,7 +13,9 @@ use crate::gantry;
 
 mod devices;
 mod queue;
+mod resource_claims;
 mod scaling;
+mod storage;
 
 /// How long anything may take on a busy machine. Nothing is decided by it but that a test ends.
 const PATIENCE: Duration = Duration::from_secs(90);

@@ -50,6 +50,18 @@ pub enum Reason {
     Far,
     /// Somebody is there that must be far from the pod.
     Unwelcome,
+    /// A volume of the pod is not reached from it.
+    VolumeAffinity,
+    /// No volume can be had there for a claim of the pod.
+    NoVolume,
+    /// The volume that a claim of the pod is bound to does not exist.
+    VolumeMissing,
+    /// A claim of the pod may be used by one pod at a time, and another uses it.
+    ClaimInUse,
+    /// A ResourceClaim of the pod is not allocated.
+    NotAllocated,
+    /// What was allocated for a ResourceClaim of the pod is not reached from it.
+    AllocationElsewhere,
     /// No pod is there that could be pushed out.
     NoVictims,
     /// Pushing out pods would not change anything.
@@ -75,6 +87,16 @@ impl Reason {
             Self::Near => "node(s) didn't match pod affinity rules",
             Self::Far => "node(s) didn't match pod anti-affinity rules",
             Self::Unwelcome => "node(s) didn't satisfy existing pods anti-affinity rules",
+            Self::VolumeAffinity => "node(s) didn't match PersistentVolume's node affinity",
+            Self::NoVolume => "node(s) didn't find available persistent volumes to bind",
+            Self::VolumeMissing => {
+                "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+            }
+            Self::ClaimInUse => {
+                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+            }
+            Self::NotAllocated => "cannot allocate all claims",
+            Self::AllocationElsewhere => "resourceclaim not available on the node",
             Self::NoVictims => "No preemption victims found for incoming pod",
             Self::NotHelpful => "Preemption is not helpful for scheduling",
         };

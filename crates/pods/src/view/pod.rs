@@ -35,7 +35,10 @@ impl View for Pod {
         };
         let job = self.metadata.labels.get(Self::APP_WRAPPER);
         let job = job.map(|name| Self::of_app_wrapper(&self.metadata.namespace, name));
-        [owner, Self::on_node(&self.spec.node_name)].into_iter().chain(job).collect()
+        let namespace = &self.metadata.namespace;
+        let claims = self.used_claims().map(|it| Self::using_claim(namespace, &it.claim));
+        let tags = [owner, Self::on_node(&self.spec.node_name)].into_iter().chain(job);
+        tags.chain(claims).collect()
     }
 
     /// A pod that was given to a node is there, whatever the watch still shows: the next decision
@@ -110,6 +113,24 @@ impl Pod {
     pub fn is_over(&self) -> bool {
         matches!(self.status.phase, Phase::Succeeded | Phase::Failed)
     }
+
+    /// The PersistentVolumeClaims it uses, in the order of its volumes.
+    pub fn used_claims(&self) -> impl Iterator<Item = UsedClaim<'_>> {
+        self.spec.volumes.iter().filter_map(|volume| {
+            let (claim, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                (Some(source), _) => (source.claim_name.as_str().into(), false),
+                (None, Some(_)) => (format!("{}-{}", self.metadata.name, volume.name).into(), true),
+                (None, None) => return None,
+            };
+            Some(UsedClaim { volume: &volume.name, claim, ephemeral })
+        })
+    }
+
+    /// What the pods that use a PersistentVolumeClaim are filed under.
+    #[must_use]
+    pub fn using_claim(namespace: &str, claim: &str) -> Tag {
+        Tag { index: "claim", value: format!("{namespace}/{claim}") }
+    }
 }
 
 /// What is wanted of a pod.
@@ -156,6 +177,71 @@ pub struct PodSpec {
     pub hostname: String,
     /// The headless service that name is below.
     pub subdomain: String,
+    /// Its volumes.
+    pub volumes: Vec<Volume>,
+    /// The ResourceClaims its containers use, by names of its own.
+    pub resource_claims: Vec<PodResourceClaim>,
+}
+
+/// A volume of a pod. Only those that need a PersistentVolumeClaim matter here.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Volume {
+    /// Its name in the pod.
+    pub name: String,
+    /// The claim it is, if it is one.
+    pub persistent_volume_claim: Option<ClaimSource>,
+    /// The claim that is made for it, if there is to be one.
+    pub ephemeral: Option<EphemeralSource>,
+}
+
+/// A volume that is a PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSource {
+    /// The claim.
+    pub claim_name: String,
+}
+
+/// A generic ephemeral volume: a PersistentVolumeClaim that belongs to the pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EphemeralSource {
+    /// What the claim is made from, as it is written.
+    pub volume_claim_template: serde_json::Value,
+}
+
+/// A PersistentVolumeClaim that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedClaim<'a> {
+    /// The name of the volume in the pod.
+    pub volume: &'a str,
+    /// The name of the claim, in the namespace of the pod.
+    pub claim: std::borrow::Cow<'a, str>,
+    /// Whether the claim is made for the pod and belongs to it.
+    pub ephemeral: bool,
+}
+
+/// A ResourceClaim that a pod uses: one of the two names says which.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaim {
+    /// Its name in the pod.
+    pub name: String,
+    /// The claim, if somebody else makes it.
+    pub resource_claim_name: Option<String>,
+    /// The template, if a claim is made for the pod.
+    pub resource_claim_template_name: Option<String>,
+}
+
+/// Which claim was made for a pod from a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodResourceClaimStatus {
+    /// The name in the pod.
+    pub name: String,
+    /// The claim; absent if none is needed.
+    pub resource_claim_name: Option<String>,
 }
 
 /// A condition that must be true for a pod to be ready.
@@ -276,6 +362,8 @@ pub struct PodStatus {
     pub init_container_statuses: Vec<ContainerStatus>,
     /// The generation of the pod that its node has seen.
     pub observed_generation: Option<i64>,
+    /// The claims that were made from templates.
+    pub resource_claim_statuses: Vec<PodResourceClaimStatus>,
 }
 
 /// An address of a pod.

@@ -12,10 +12,10 @@ use serde_json::json;
 use super::container::{Course, running_since, waiting};
 use super::range::Range;
 use super::stage::{Stage, Wishes};
-use super::{Settings, admit, second, status};
+use super::{Settings, admit, prepare, second, status};
 use crate::view::{
-    Container, ContainerState, ContainerStatus, Node, Phase, Pod, PodAddress, PodStatus, Program,
-    RestartPolicy,
+    Container, ContainerState, ContainerStatus, Node, PersistentVolumeClaim, Phase, Pod,
+    PodAddress, PodStatus, Program, ResourceClaim, RestartPolicy,
 };
 
 /// The code of a container that ends because it is asked to.
@@ -46,7 +46,13 @@ impl Controller for Pods {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>(), Kind::of::<Node>(), Kind::of::<Program>()]
+        vec![
+            Kind::of::<Pod>(),
+            Kind::of::<Node>(),
+            Kind::of::<Program>(),
+            Kind::of::<PersistentVolumeClaim>(),
+            Kind::of::<ResourceClaim>(),
+        ]
     }
 
     fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -56,6 +62,9 @@ impl Controller for Pods {
         }
         if let Some(program) = change.after::<Program>() {
             return vec![Key::new(&program.metadata.namespace, &program.pod)];
+        }
+        if change.is::<PersistentVolumeClaim>() || change.is::<ResourceClaim>() {
+            return prepare::waiting_for(world, change);
         }
         // What nodes say of themselves all the time means nothing to their pods.
         let matters = |it: &Node| {
@@ -92,7 +101,8 @@ impl Controller for Pods {
         if pod.metadata.is_going() {
             see_off(&mut course, &mut plan);
         } else if !pod.is_over() {
-            live(&mut course, &mut plan, &node, || {
+            let missing = prepare::missing(world, &pod);
+            live(&mut course, &mut plan, &node, missing, || {
                 world.shelf::<Pod>().tagged(&Pod::on_node(&node.metadata.name))
             });
         }
@@ -114,6 +124,7 @@ fn live(
     course: &mut Course<'_>,
     plan: &mut Plan,
     node: &Node,
+    missing: Option<prepare::Missing>,
     on_node: impl FnOnce() -> Vec<Arc<Pod>>,
 ) {
     let (pod, now) = (course.pod, course.now);
@@ -130,6 +141,10 @@ fn live(
         TOO_LONG.clone_into(&mut next.message);
         let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
         course.notes.push(Note::normal(about, "DeadlineExceeded", TOO_LONG.to_owned()));
+    } else if let Some(missing) = missing {
+        let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
+        course.notes.push(Note::warning(about, missing.reason, missing.message.clone()));
+        plan.hold(held(pod, missing.reason, missing.message), now);
     } else {
         let (inits, mains) = (&mut next.init_container_statuses, &mut next.container_statuses);
         course.advance(inits, mains, start);

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::view::{Pod, PodDisruptionBudget};
 
 use super::board::Board;
+use super::claims::Claims;
 use super::reason::message;
 use super::want::Want;
 
@@ -60,6 +61,7 @@ const CANDIDATES: usize = 100;
 pub(super) fn search<'a>(
     board: &mut Board<'a>,
     pod: &'a Pod,
+    claims: &Claims<'_>,
     misfits: &[Misfit],
     budgets: &[Budget<'a>],
 ) -> Preemption<'a> {
@@ -80,7 +82,7 @@ pub(super) fn search<'a>(
         if misfit.lasting {
             reasons.insert(at, vec![Reason::NotHelpful]);
         } else if found.len() < most {
-            match free(board, pod, at, budgets) {
+            match free(board, pod, claims, at, budgets) {
                 Ok(candidate) => found.push(candidate),
                 Err(why) => drop(reasons.insert(at, why)),
             }
@@ -124,6 +126,7 @@ fn is_less(one: &Pod, other: &Pod) -> bool {
 fn free<'a>(
     board: &mut Board<'a>,
     pod: &'a Pod,
+    claims: &Claims<'_>,
     at: usize,
     budgets: &[Budget<'a>],
 ) -> Result<Candidate<'a>, Vec<Reason>> {
@@ -139,7 +142,9 @@ fn free<'a>(
     for other in &less {
         board.lift(other, at);
     }
-    let why = Want::new(board, pod).misfit(&board.sites[at]);
+    // Other pods that leave change nothing about claims.
+    let why = claims.misfit(board.sites[at].node);
+    let why = why.or_else(|| Want::new(board, pod).misfit(&board.sites[at]));
     if let Some(why) = why {
         less.iter().for_each(|it| board.put(it, at));
         return Err(why.reasons);

@@ -7,10 +7,19 @@ use gantry_pods::Reason;
 /// What is said when there are no nodes at all.
 pub(super) const NO_NODES: &str = "no nodes available to schedule pods";
 
-/// The message with why nothing can be done about it: no device can be taken from a claim that does not
-/// use it, and no pod pushed out.
-pub(super) fn with_way_out(message: &str, preemption: &str) -> String {
-    format!("{message} no new claims to deallocate, preemption: {preemption}")
+/// What is said of ResourceClaims when no device can be taken from a claim that does not use it.
+pub(super) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
+/// The same for a pod that has ResourceClaims.
+pub(super) const STILL_NOT_SCHEDULABLE: &str = "still not schedulable";
+
+/// The message with why nothing can be done about it: about its ResourceClaims, and by preemption.
+pub(super) fn with_way_out(message: &str, claims: &str, preemption: &str) -> String {
+    format!("{message} {claims}, preemption: {preemption}")
+}
+
+/// `0/3 nodes are available: persistentvolumeclaim "data" not found.`
+pub(super) fn whatever_node(nodes: usize, why: &str) -> String {
+    format!("0/{nodes} nodes are available: {why}.")
 }
 
 /// `0/3 nodes are available: 1 Insufficient cpu, 2 Too many pods.`

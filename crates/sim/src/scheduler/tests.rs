@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::stand::Stand;
 
+mod claims;
 mod preempt;
 
 fn turn() -> Key {
@@ -536,7 +537,7 @@ proptest! {
             prop_assert!(used.lacking(&Requests::default(), &room).is_empty(), "{used:?} in {room:?}");
             prop_assert!(on.clone().count() <= 5);
             let ports: Vec<i32> = on.flat_map(|it| it.spec.containers[0].ports.iter().map(|p| p.host_port)).collect();
-            let distinct: std::collections::BTreeSet<&i32> = ports.iter().collect();
+            let distinct: BTreeSet<&i32> = ports.iter().collect();
             prop_assert_eq!(distinct.len(), ports.len());
         }
         // An independent look at who is left.

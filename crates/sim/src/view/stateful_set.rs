@@ -1,4 +1,4 @@
-//! Stateful sets, and the volumes they claim.
+//! Stateful sets.
 
 use gantry_reconcile::{Meta, Resource, View};
 use serde::Deserialize;
@@ -164,21 +164,4 @@ pub struct StatefulSetStatus {
     pub collision_count: Option<i64>,
     /// What is true of it.
     pub conditions: Vec<Condition>,
-}
-
-/// A claim to a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PersistentVolumeClaim {
-    /// Metadata.
-    pub metadata: Meta,
-}
-
-impl View for PersistentVolumeClaim {
-    const RESOURCE: Resource =
-        Resource::namespaced("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim");
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
 }
