@@ -9,6 +9,7 @@ mod lot;
 mod stand;
 pub mod view;
 
+pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
 pub mod device_driver;
@@ -27,6 +28,7 @@ pub mod services;
 pub mod shape;
 pub mod shell;
 pub mod storage;
+pub mod usage;
 pub mod workloads;
 
 pub use members::{Brief, Member, members};

@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod autoscaler;
 mod certificate_signing_request;
 mod controller_revision;
 mod cron_job;
@@ -27,6 +28,10 @@ pub use gantry_pods::view::{
     Toleration, Truth, UsedClaim, Variable, Volume, Waiting, Weighted,
 };
 
+pub use autoscaler::{
+    AutoscalerSpec, AutoscalerStatus, Behavior, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
+    ResourceMetric, ScaleTarget, ScalingPolicy, ScalingRules, TargetScale,
+};
 pub use certificate_signing_request::{
     CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
 };
