@@ -5,8 +5,8 @@ mod arrivals;
 mod certificates;
 mod node_groups;
 mod programs;
+mod status_page;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
 use programs::Told;
+use status_page::status;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
@@ -469,37 +470,6 @@ impl Cluster {
             false => format!("{ready} of {} ready", nodes.len()),
         })
     }
-}
-
-/// The state of the controllers, as `gantry status` reads it.
-fn status(handle: &Handle, controllers: usize, started: Timestamp, clock: &Clock) -> Value {
-    let held = handle.ledger().snapshot().into_iter().flat_map(|entry| {
-        let controller = entry.controller;
-        entry.held.into_iter().map(move |held| {
-            json!({
-                "controller": controller,
-                "kind": held.about.resource.kind,
-                "namespace": held.about.key.namespace(),
-                "name": held.about.key.name(),
-                "reason": held.reason,
-                "message": held.message,
-                "until": held.until.map(|until| until.to_string()),
-            })
-        })
-    });
-    let waiting = handle.waiting();
-    let waiting: BTreeMap<_, _> = waiting.into_iter().filter(|(_, keys)| *keys > 0).collect();
-    let missing = handle.missing();
-    let missing = missing.iter().map(|it| json!({"kind": it.resource.to_string(), "why": it.why}));
-    json!({
-        "version": crate::version::VERSION.version,
-        "started": started.to_string(),
-        "now": clock.now().to_string(),
-        "controllers": controllers,
-        "waiting": waiting,
-        "unfilled": missing.collect::<Vec<_>>(),
-        "held": held.collect::<Vec<_>>(),
-    })
 }
 
 /// How long a cluster may take to be ready before somebody is told why it is not.
