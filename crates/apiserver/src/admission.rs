@@ -11,6 +11,8 @@
 //! eviction changes, the instances that go with their definition, and the names and conditions of
 //! definitions.
 
+pub(crate) mod certificates;
+
 use std::sync::Arc;
 
 pub(crate) use gantry_admission::Operation;

@@ -50,7 +50,7 @@ pub(crate) struct Inner {
     pub(crate) addresses: crate::addresses::Addresses,
     pub(crate) policies: crate::policies::Policies,
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
-    pub(crate) token_secrets: crate::token_secrets::TokenSecrets,
+    pub(crate) token_secrets: crate::tokens::secrets::TokenSecrets,
     pub(crate) openapi: gantry_openapi::Documents,
     pub(crate) authority: Authority,
     /// The admission webhooks in effect.

@@ -59,7 +59,7 @@ impl Api {
             addresses: Addresses::new(network, bits),
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
-            token_secrets: crate::token_secrets::TokenSecrets::default(),
+            token_secrets: crate::tokens::secrets::TokenSecrets::default(),
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             pages: crate::pages::Pages::default(),

@@ -34,7 +34,6 @@ mod watch;
 mod websocket;
 
 mod admission;
-mod certificates;
 mod change;
 pub mod convert;
 mod decode;
@@ -47,7 +46,6 @@ mod quotas;
 mod reviews;
 mod rules;
 mod scale;
-mod token_secrets;
 mod tokens;
 mod views;
 mod webhooks;

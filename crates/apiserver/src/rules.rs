@@ -190,7 +190,7 @@ impl Resource {
         match &self.nature {
             Nature::Builtin(_) => {
                 if self.space == REQUESTS {
-                    faults.extend(crate::certificates::request_fault(object));
+                    faults.extend(crate::admission::certificates::request_fault(object));
                 }
                 faults.extend(behaviour.validate_create(object));
                 warnings.extend(behaviour.warnings(object, None));

@@ -1,6 +1,8 @@
 //! Tokens that service accounts ask for: `serviceaccounts/{name}/token`, and where others learn to
 //! check them.
 
+pub(crate) mod secrets;
+
 use std::sync::{Arc, LazyLock};
 
 use gantry_schema::Invalid;

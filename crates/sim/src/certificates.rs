@@ -126,17 +126,17 @@ fn plan(
         }
     };
     if let Err(why) = check(&spec.signer_name, &wish, &spec.usages) {
-        plan.write(status(request, json!({"conditions": failed(request, &why, now)})));
+        plan.write(status(request, &json!({"conditions": failed(request, &why, now)})));
         return plan;
     }
     match authority.sign(&spec.request, &spec.usages, spec.expiration_seconds, now) {
-        Ok(certificate) => plan.write(status(request, json!({"certificate": certificate}))),
+        Ok(certificate) => plan.write(status(request, &json!({"certificate": certificate}))),
         Err(why) => plan.hold(held("NotSigned", format!("cannot sign the request: {why}")), now),
     }
     plan
 }
 
-fn status(request: &CertificateSigningRequest, status: Value) -> Write {
+fn status(request: &CertificateSigningRequest, status: &Value) -> Write {
     Write::Merge {
         resource: CertificateSigningRequest::RESOURCE,
         key: request.metadata.key(),
@@ -372,7 +372,7 @@ mod tests {
             of(&["Approved", "Failed"], &nothing),
             of(&["Approved"], &|it| it["spec"]["signerName"] = json!("example.com/x")),
             of(&["Approved"], &|it| {
-                it["spec"]["signerName"] = json!("kubernetes.io/legacy-unknown")
+                it["spec"]["signerName"] = json!("kubernetes.io/legacy-unknown");
             }),
             of(&["Approved"], &|it| it["status"]["certificate"] = json!("eA==")),
             of(&["Approved"], &|it| {

@@ -180,10 +180,12 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut LegacyClaims);
+
     #[test]
     fn claims_that_lack_something_or_contradict_each_other_are_not_believed() {
         let good = LegacyClaims::new("n", "a", "u", "s");
-        let table: [(fn(&mut LegacyClaims), &str); 7] = [
+        let table: [(Change, &str); 7] = [
             (|it| it.subject.clear(), "sub claim is missing"),
             (|it| it.namespace.clear(), "namespace claim is missing"),
             (|it| it.secret.clear(), "secretName claim is missing"),

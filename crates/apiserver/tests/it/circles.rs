@@ -43,10 +43,13 @@ async fn gone(server: &Server, case: &str, name: &str) {
     server.until(&path, &what, |status, _| status == StatusCode::NOT_FOUND).await;
 }
 
+/// What it is, the maps, who owns whom, and which are deleted.
+type Circle<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, &'a str)], &'a [&'a str]);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn circles_of_blocking_owners_end() {
     let server = Server::start().await;
-    let table: [(&str, &[&str], &[(&str, &str)], &[&str]); 6] = [
+    let table: [Circle<'_>; 6] = [
         ("two", &["a", "b"], &[("a", "b"), ("b", "a")], &["a"]),
         ("three", &["a", "b", "c"], &[("a", "b"), ("b", "c"), ("c", "a")], &["a"]),
         ("one that owns itself", &["a"], &[("a", "a")], &["a"]),

@@ -16,7 +16,7 @@ const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 async fn start() -> Server {
     Server::start_with(|settings| {
         settings.token_secrets = true;
-        settings.authority = "PEM".to_owned();
+        "PEM".clone_into(&mut settings.authority);
     })
     .await
 }

@@ -120,7 +120,7 @@ fn concerned<S: PodSet>(world: &World, change: &Change) -> Vec<Key> {
             Some(_) => {}
             None => {
                 let sets = world.shelf::<S>().within(&pod.metadata.namespace);
-                let meant = sets.iter().filter(|set| set.selects(&pod));
+                let meant = sets.iter().filter(|set| set.selects(pod));
                 keys.extend(meant.map(|set| set.meta().key()));
             }
         }
