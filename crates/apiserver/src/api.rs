@@ -27,7 +27,7 @@ use crate::resource::{Lookup, Registry, Resource};
 use crate::route::{Route, Target, Verb, route};
 use crate::status::Refusal;
 use crate::stored::{Known, Line};
-use crate::{access, documents, impersonation};
+use crate::{access, aggregation, documents, impersonation};
 
 /// The store as this server uses it.
 pub(crate) type Shelf = Store<Known, Line>;
@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) sessions: Arc<tokio::sync::Semaphore>,
     /// What other parts of the process show.
     pub(crate) pages: crate::pages::Pages,
+    /// The groups that other parts of the process answer.
+    pub(crate) aggregations: aggregation::Aggregations,
     /// Where it listens, once it does.
     pub(crate) listens: OnceLock<String>,
 }
@@ -222,6 +224,9 @@ impl Api {
             let name = &target.name;
             let words = format!("Name parameter invalid: \"{name}\": may not be '{name}'");
             return Err(Refusal::bad_request(words));
+        }
+        if let Some(api) = self.aggregated(&target.group, &target.version) {
+            return aggregation::respond(api.as_ref(), &parts, &target, &query, style.pretty);
         }
         let registry = self.registry();
         let resource = match registry.find(&target.group, &target.version, &target.resource) {

@@ -62,6 +62,7 @@ impl Api {
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             pages: crate::pages::Pages::default(),
+            aggregations: crate::aggregation::Aggregations::default(),
             listens: std::sync::OnceLock::new(),
         }));
         api.0.definitions.refresh(&api);

@@ -122,6 +122,19 @@ pub fn aggregated(registry: &Registry, core: bool, format: &str) -> (Bytes, Stri
     tagged(&aggregate(registry, core, format))
 }
 
+/// All groups but the core group, and some more entries, in one document, and its entity tag.
+pub(crate) fn aggregated_with(
+    registry: &Registry,
+    more: Vec<Value>,
+    format: &str,
+) -> (Bytes, String) {
+    let mut document = aggregate(registry, false, format);
+    if let Some(items) = document["items"].as_array_mut() {
+        items.extend(more);
+    }
+    tagged(&document)
+}
+
 fn tagged(document: &Value) -> (Bytes, String) {
     let bytes = Bytes::from(document.to_string());
     let tag = format!("\"{}\"", hex(digest::digest(&digest::SHA512, &bytes).as_ref()));

@@ -54,15 +54,31 @@ pub(crate) async fn answer(
             let legacy = discovery::core_versions(api.address());
             discovered(api, parts, style, true, &legacy)
         }
-        Route::Groups => discovered(api, parts, style, false, &discovery::groups(&registry)),
+        Route::Groups => {
+            let mut groups = discovery::groups(&registry);
+            if let Some(list) = groups["groups"].as_array_mut() {
+                list.extend(api.aggregated_groups());
+            }
+            discovered(api, parts, style, false, &groups)
+        }
         Route::Group(name) => match registry.group(name) {
             Some(group) => {
                 negotiate::format(&parts.headers)?;
                 Ok(answer::document(StatusCode::OK, style, &discovery::group(group)))
             }
-            None => Ok(answer::no_page()),
+            None => match api.aggregated_group(name) {
+                Some(group) => {
+                    negotiate::format(&parts.headers)?;
+                    Ok(answer::document(StatusCode::OK, style, &group))
+                }
+                None => Ok(answer::no_page()),
+            },
         },
         Route::GroupVersion { group, version } => {
+            if let Some(resources) = api.aggregated_resources(group, version) {
+                negotiate::format(&parts.headers)?;
+                return Ok(answer::document(StatusCode::OK, style, &resources));
+            }
             let Some(known) = registry.group(group) else { return Ok(answer::no_page()) };
             negotiate::format(&parts.headers)?;
             match known.versions.iter().find(|it| it.name == *version) {
@@ -97,7 +113,7 @@ fn discovered(
         }
         Discovery::Aggregated(version) => version,
     };
-    let (bytes, tag) = discovery::aggregated(&api.registry(), core, version);
+    let (bytes, tag) = api.discover_all(core, version);
     let content_type = match version {
         "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
         _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
@@ -159,6 +175,13 @@ fn index(api: &Api) -> Value {
         for version in &group.versions {
             paths.push(format!("/apis/{}/{}", group.name, version.name));
         }
+    }
+    for entry in api.aggregated_groups() {
+        let name = entry["name"].as_str().unwrap_or_default();
+        paths.push(format!("/apis/{name}"));
+        let versions = entry["versions"].as_array().into_iter().flatten();
+        let versions = versions.filter_map(|it| it["groupVersion"].as_str());
+        paths.extend(versions.map(|it| format!("/apis/{it}")));
     }
     paths.sort();
     json!({ "paths": paths })

@@ -9,6 +9,7 @@
 //! Built-in and custom kinds are the same here: a [`resource::Resource`] describes either.
 
 pub mod access;
+pub mod aggregation;
 pub mod api;
 mod authority;
 mod identity;

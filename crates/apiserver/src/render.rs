@@ -46,7 +46,7 @@ pub(crate) enum IncludeObject {
 }
 
 impl IncludeObject {
-    fn read(query: &Query) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: &Query) -> Result<Self, Refusal> {
         match query.text("includeObject") {
             "" | "Metadata" => Ok(Self::Metadata),
             "Object" => Ok(Self::Object),

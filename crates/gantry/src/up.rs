@@ -2,10 +2,13 @@
 
 pub mod accelerators;
 mod arrivals;
+mod default_class;
+mod metrics_api;
 mod node_groups;
 mod programs;
+mod scales;
+mod status;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +27,8 @@ use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, hall};
 use gantry_sim::shape::Shape;
-use gantry_sim::view::{Node, Program, StorageClass};
+use gantry_sim::usage::Sampling;
+use gantry_sim::view::{Node, Program, TargetScale};
 use gantry_sim::{Brief, Member, kubelet};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -36,6 +40,8 @@ use crate::devices::{self, Reader};
 use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
 use programs::Told;
+use scales::Scales;
+use status::status;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
@@ -153,11 +159,7 @@ pub async fn install_kinds(door: &Door) -> anyhow::Result<usize> {
         let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
-    let class = gantry_sim::storage::default_class();
-    let name = class["metadata"]["name"].as_str().unwrap_or_default();
-    let path = StorageClass::RESOURCE.path(&Key::cluster(name));
-    let installed = door.install(&path, &class).await;
-    installed.with_context(|| format!("could not install {path}"))?;
+    default_class::install(door).await?;
     Ok(KINDS.len())
 }
 
@@ -311,7 +313,10 @@ pub fn start(
     seats.extend(queue.iter().flat_map(|part| part.seats(&server.client, |_| true)));
     let options = Options {
         in_flight: 64,
-        facts: [Program::RESOURCE, Configs::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
+        facts: [Program::RESOURCE, Configs::RESOURCE, TargetScale::RESOURCE]
+            .into_iter()
+            .chain(jobs::FACTS)
+            .collect(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -320,6 +325,9 @@ pub fn start(
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
+    let sampling = Sampling::of_profile(settings.profile);
+    metrics_api::serve(api, &handle, &clock, sampling);
+    Scales::new(api, &handle, sampling).spawn(tasks);
     if let Some(part) = queue {
         part.spawn(tasks, &handle, server.client.clone(), Rights::All);
     }
@@ -469,37 +477,6 @@ impl Cluster {
             false => format!("{ready} of {} ready", nodes.len()),
         })
     }
-}
-
-/// The state of the controllers, as `gantry status` reads it.
-fn status(handle: &Handle, controllers: usize, started: Timestamp, clock: &Clock) -> Value {
-    let held = handle.ledger().snapshot().into_iter().flat_map(|entry| {
-        let controller = entry.controller;
-        entry.held.into_iter().map(move |held| {
-            json!({
-                "controller": controller,
-                "kind": held.about.resource.kind,
-                "namespace": held.about.key.namespace(),
-                "name": held.about.key.name(),
-                "reason": held.reason,
-                "message": held.message,
-                "until": held.until.map(|until| until.to_string()),
-            })
-        })
-    });
-    let waiting = handle.waiting();
-    let waiting: BTreeMap<_, _> = waiting.into_iter().filter(|(_, keys)| *keys > 0).collect();
-    let missing = handle.missing();
-    let missing = missing.iter().map(|it| json!({"kind": it.resource.to_string(), "why": it.why}));
-    json!({
-        "version": crate::version::VERSION.version,
-        "started": started.to_string(),
-        "now": clock.now().to_string(),
-        "controllers": controllers,
-        "waiting": waiting,
-        "unfilled": missing.collect::<Vec<_>>(),
-        "held": held.collect::<Vec<_>>(),
-    })
 }
 
 /// How long a cluster may take to be ready before somebody is told why it is not.

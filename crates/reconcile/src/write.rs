@@ -76,6 +76,9 @@ pub enum Part {
     Main,
     /// The status.
     Status,
+    /// How many replicas there are to be, whatever kind it is. The answer shows a `Scale`, not the
+    /// object: nothing is learned from it.
+    Scale,
 }
 
 /// What a write must find, or be refused.

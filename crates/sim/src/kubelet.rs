@@ -23,6 +23,7 @@
 //! | `gantry.dev/sim-image-pull-error` | images cannot be pulled; the value says why, or `true` |
 //! | `gantry.dev/sim-logs` | what containers say when they start, a line each; see [`logs`](crate::logs) |
 //! | `gantry.dev/sim-never-ready: "true"` | containers run and never get ready |
+//! | `gantry.dev/sim-cpu-usage`, `-memory-usage`, `-cpu-load` | what containers use; see [`usage`](crate::usage) |
 //! | `<stage>.stage.kwok.x-k8s.io/delay`, `/jitter-delay` | how long a [stage](Stage) takes |
 
 use std::collections::BTreeSet;

@@ -9,6 +9,7 @@ mod lot;
 mod stand;
 pub mod view;
 
+pub mod autoscaling;
 pub mod batch;
 pub mod device_driver;
 pub mod disruption;
@@ -26,6 +27,7 @@ pub mod services;
 pub mod shape;
 pub mod shell;
 pub mod storage;
+pub mod usage;
 pub mod workloads;
 
 pub use members::{Brief, Member, members};

@@ -6,6 +6,7 @@ use gantry_reconcile::Controller;
 use jiff::Timestamp;
 use jiff::tz::TimeZoneDatabase;
 
+use crate::autoscaling::Autoscalers;
 use crate::batch::{CronJobs, FinishedJobs, Jobs, TrackedPods};
 use crate::disruption::{Budgets, StaleDisruptions};
 use crate::kubelet;
@@ -20,6 +21,7 @@ use crate::storage;
 use crate::storage::{
     ClaimBinder, ClaimProtection, EphemeralClaims, Provisioner, VolumeBinder, VolumeProtection,
 };
+use crate::usage::Sampling;
 use crate::workloads;
 
 /// A controller, and who it is to the server.
@@ -137,9 +139,16 @@ fn controllers(brief: &Brief) -> Vec<Member> {
     add(Arc::new(VolumeProtection), VolumeProtection::ACCOUNT);
     add(Arc::new(EphemeralClaims), EphemeralClaims::ACCOUNT);
     add(Arc::new(ResourceClaims), ResourceClaims::ACCOUNT);
+    add(Arc::new(autoscalers(brief.kubelet.profile)), Autoscalers::ACCOUNT);
     add(Arc::new(ServiceAccounts), ServiceAccounts::ACCOUNT);
     add(Arc::new(RootCertificates::new(brief.certificates.clone())), RootCertificates::ACCOUNT);
     members
+}
+
+/// Where pods take no time, neither does it take long to decide about their number.
+fn autoscalers(profile: kubelet::Profile) -> Autoscalers {
+    let sampling = Sampling::of_profile(profile);
+    Autoscalers::new(sampling.window.unsigned_abs(), sampling)
 }
 
 /// Who a controller's events come from: whom it acts as, but for those whose originals have two names.

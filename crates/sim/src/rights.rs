@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::autoscaling::Autoscalers;
 use crate::storage::Provisioner;
 
 /// The group of the controllers.
@@ -51,7 +52,27 @@ pub fn rights() -> Vec<Value> {
     };
     let roles = [(CONTROLLERS, controllers.as_slice()), (NODES, nodes.as_slice())];
     let roles = roles.iter().flat_map(|(name, rules)| [role(name, rules), binding(name)]);
-    roles.chain([provisioner]).collect()
+    let rules = [
+        rule("autoscaling", &["horizontalpodautoscalers/status"], &["patch"]),
+        rule("*", &["*/scale"], &["patch"]),
+    ];
+    let name = "system:gantry:horizontal-pod-autoscaler";
+    let account =
+        json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": Autoscalers::ACCOUNT});
+    let autoscalers = [role(name, &rules), bound(name, name, &account)];
+    roles.chain([provisioner]).chain(autoscalers).chain([metrics_reader()]).collect()
+}
+
+/// Lets everybody who may look at pods look at what they use, as metrics-server does.
+fn metrics_reader() -> Value {
+    let resources = ["pods", "nodes"];
+    let rule = json!({"apiGroups": ["metrics.k8s.io"], "resources": resources, "verbs": ["get", "list", "watch"]});
+    let mut role = role("system:aggregated-metrics-reader", &[rule]);
+    for name in ["admin", "edit", "view"] {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        role["metadata"]["labels"][label] = json!("true");
+    }
+    role
 }
 
 fn role(name: &str, rules: &[Value]) -> Value {

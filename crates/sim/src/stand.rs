@@ -22,6 +22,8 @@ pub(crate) struct Stand<'a> {
     objects: BTreeMap<(Resource, Key), Value>,
     controllers: Vec<&'a dyn Controller>,
     revision: u64,
+    /// The scales that were written, the last one at the end.
+    pub(crate) scaled: Vec<i64>,
 }
 
 impl<'a> Stand<'a> {
@@ -33,6 +35,7 @@ impl<'a> Stand<'a> {
             objects: BTreeMap::new(),
             controllers: controllers.to_vec(),
             revision: 0,
+            scaled: Vec::new(),
         }
     }
 
@@ -126,6 +129,9 @@ impl<'a> Stand<'a> {
                 let mut body = body.clone();
                 body["metadata"]["uid"] = json!(format!("uid-{}", write.key()));
                 self.store(resource, body);
+            }
+            Write::Merge { body, part: Part::Scale, .. } => {
+                self.scaled.extend(body["spec"]["replicas"].as_i64());
             }
             Write::Merge { resource, body, part, fence, .. } => {
                 let mut object = self.objects[&place].clone();

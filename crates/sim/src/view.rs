@@ -2,6 +2,7 @@
 //!
 //! Only what somebody decides by. Templates of pods are kept as they are, because they are copied.
 
+mod autoscaler;
 mod controller_revision;
 mod cron_job;
 mod daemon_set;
@@ -26,6 +27,10 @@ pub use gantry_pods::view::{
     Toleration, Truth, UsedClaim, Variable, Volume, Waiting, Weighted,
 };
 
+pub use autoscaler::{
+    AutoscalerSpec, AutoscalerStatus, Behavior, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
+    ResourceMetric, ScaleTarget, ScalingPolicy, ScalingRules, TargetScale,
+};
 pub use controller_revision::ControllerRevision;
 pub use cron_job::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobReference};
 pub use daemon_set::{DaemonSet, DaemonSetSpec, DaemonSetStatus, DaemonStrategy};

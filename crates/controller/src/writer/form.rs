@@ -97,6 +97,7 @@ fn path(resource: &Resource, key: &Key, part: Part) -> String {
     let path = resource.path(key);
     match part {
         Part::Status if resource.status => path + "/status",
+        Part::Scale => path + "/scale",
         Part::Status | Part::Main => path,
     }
 }

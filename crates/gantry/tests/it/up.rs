@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::gantry;
 
+mod autoscaling;
 mod devices;
 mod queue;
 mod resource_claims;

@@ -247,6 +247,8 @@ impl Server {
                     new["status"] = old["status"].clone();
                 }
             }
+            // As kinds without paths of their own have it.
+            Part::Scale => merge(&mut new["spec"], &body["spec"]),
             Part::Status => {
                 merge(&mut new["status"], &body["status"]);
                 // Built-in kinds take metadata along with a status.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Change, Place, Tag, Unreadable, View};
 use crate::held::Held;
 use crate::object::{Key, Meta, Resource, Revision, Uid};
-use crate::write::{Outcome, Write};
+use crate::write::{Outcome, Part, Write};
 
 /// One kind's objects by key.
 #[derive(Debug)]
@@ -312,6 +312,9 @@ impl<V: View> AnyShelf for Shelf<V> {
     }
 
     fn learn(&self, write: &Write, answer: &Outcome) -> Option<Change> {
+        if matches!(write, Write::Merge { part: Part::Scale, .. }) {
+            return None;
+        }
         let key = write.key();
         match answer {
             // An answer that cannot be read will come by watch as well, and is counted there.

@@ -13,6 +13,7 @@ use super::container::{Course, running_since, waiting};
 use super::range::Range;
 use super::stage::{Stage, Wishes};
 use super::{Settings, admit, prepare, second, status};
+use crate::usage;
 use crate::view::{
     Container, ContainerState, ContainerStatus, Node, PersistentVolumeClaim, Phase, Pod,
     PodAddress, PodStatus, Program, ResourceClaim, RestartPolicy,
@@ -85,8 +86,9 @@ impl Controller for Pods {
         let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
         let Some(node) = node.filter(|it| self.settings.is_up(it)) else { return plan };
         let wishes = Wishes::read(&pod.metadata.annotations);
-        for message in &wishes.unreadable {
-            plan.hold(held(&pod, "UnreadableAnnotation", message.clone()), now);
+        let unreadable = wishes.unreadable.iter().cloned();
+        for message in unreadable.chain(usage::faults(&pod.metadata.annotations)) {
+            plan.hold(held(&pod, "UnreadableAnnotation", message), now);
         }
         let programs = world.shelf::<Program>().tagged(&Program::of_pod(key));
         let mut course = Course {
