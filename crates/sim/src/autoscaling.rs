@@ -99,6 +99,16 @@ struct Cycle<'a> {
     now: Timestamp,
 }
 
+/// What is decided about a scale.
+enum Decision {
+    /// It stays as it is.
+    Keep,
+    /// It is changed.
+    Change(Rescale),
+    /// What should be is not known, so nothing is done.
+    Unknown,
+}
+
 /// A change of a scale, and why.
 struct Rescale {
     replicas: i64,
@@ -124,34 +134,31 @@ impl Cycle<'_> {
         let current = scale.spec_replicas;
         history.begin(current, self.now);
         status.current_replicas = Some(current);
-        let rescale = match self.desired(&mut status, &mut history, plan) {
-            Some(rescale) => rescale,
-            None => return self.write(&status, &history, plan),
-        };
-        status.desired_replicas = rescale.as_ref().map_or(current, |it| it.replicas);
-        match rescale {
-            Some(rescale) => self.rescale(&rescale, status, history, plan),
-            None => self.write(&status, &history, plan),
+        match self.desired(&mut status, &mut history, plan) {
+            Decision::Change(rescale) => {
+                status.desired_replicas = rescale.replicas;
+                self.rescale(&rescale, status, history, plan);
+            }
+            Decision::Keep => {
+                status.desired_replicas = current;
+                self.write(&status, &history, plan);
+            }
+            Decision::Unknown => self.write(&status, &history, plan),
         }
     }
 
-    /// How many there should be, if that is another number than there is; nothing if nobody knows.
-    fn desired(
-        &self,
-        status: &mut Status,
-        history: &mut History,
-        plan: &mut Plan,
-    ) -> Option<Option<Rescale>> {
+    /// How many there should be.
+    fn desired(&self, status: &mut Status, history: &mut History, plan: &mut Plan) -> Decision {
         let spec = &self.hpa.spec;
         let (least, most) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
         let current = self.scale.spec_replicas;
-        let to =
-            |replicas, reason: &str| Some(Some(Rescale { replicas, reason: reason.to_owned() }));
+        let to = |replicas, reason: &str| {
+            Decision::Change(Rescale { replicas, reason: reason.to_owned() })
+        };
         if current == 0 && least != 0 {
             let message = "scaling is disabled since the replica count of the target is zero";
             status.set("ScalingActive", false, "ScalingDisabled", message);
-            status.desired_replicas = 0;
-            return Some(None);
+            return Decision::Keep;
         }
         if current > most {
             return to(most, "Current number of replicas above Spec.MaxReplicas");
@@ -185,7 +192,7 @@ impl Cycle<'_> {
                 };
                 status.set("ScalingActive", false, reason, message);
             }
-            return None;
+            return Decision::Unknown;
         };
         let metric = &proposal.metric;
         let message =
@@ -198,14 +205,15 @@ impl Cycle<'_> {
         let limits = behavior::Limits { current, least, most, now: self.now };
         let Limited { replicas, stabilized, limited } =
             behavior::limit(spec.behavior.as_ref(), limits, proposal.replicas, history);
-        let (reason_of, message) = match stabilized {
-            Some(stabilized) => stabilized,
-            None => ("ReadyForNewScale", "recommended size matches current size"),
-        };
+        let ready = ("ReadyForNewScale", "recommended size matches current size");
+        let (reason_of, message) = stabilized.unwrap_or(ready);
         status.set("AbleToScale", true, reason_of, message);
         let (is_limited, reason_of, message) = limited;
         status.set("ScalingLimited", is_limited, reason_of, message);
-        Some((replicas != current).then_some(Rescale { replicas, reason }))
+        match replicas == current {
+            true => Decision::Keep,
+            false => Decision::Change(Rescale { replicas, reason }),
+        }
     }
 
     /// Changes the scale, and then says so.

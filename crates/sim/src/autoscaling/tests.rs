@@ -326,7 +326,7 @@ fn rules_say_how_fast_it_may_go() {
         )
     };
     let both = || vec![policy("Pods", 1, 60), policy("Percent", 50, 60)];
-    let table: Vec<(&str, Option<Behavior>, i64, i64, i64, &str)> = vec![
+    let table = vec![
         ("no rules: four at once", None, 1, 9, 4, "ScaleUpLimit"),
         ("no rules: twice as many", None, 3, 9, 6, "ScaleUpLimit"),
         ("no rules: the most", None, 8, 30, 10, "TooManyReplicas"),

@@ -6,7 +6,7 @@ use gantry_reconcile::{Propagation, Resource};
 use super::*;
 use crate::stand::{bad, is_bad, proven};
 
-fn pod(name: &str, node: &str, claims: Value) -> (Resource, Value) {
+fn pod(name: &str, node: &str, claims: &Value) -> (Resource, Value) {
     let metadata = json!({"name": name, "namespace": "n"});
     let spec = json!({"nodeName": node, "resourceClaims": claims});
     (Pod::RESOURCE, json!({"metadata": metadata, "spec": spec}))
@@ -76,10 +76,10 @@ fn claims_are_made_from_templates_and_go_with_their_pods() {
         &controllers,
         vec![
             template(),
-            pod("stays", "", from_template("t")),
-            pod("ends", "", from_template("t")),
-            pod("goes", "", from_template("t")),
-            pod("waits", "", from_template("missing")),
+            pod("stays", "", &from_template("t")),
+            pod("ends", "", &from_template("t")),
+            pod("goes", "", &from_template("t")),
+            pod("waits", "", &from_template("missing")),
         ],
         vec![ends, deleted],
     );
@@ -97,7 +97,7 @@ fn claims_are_made_from_templates_and_go_with_their_pods() {
     // Whether a pod that ends was told of its claim before is chance.
     let claims = |server: &Server| shape(server)["claims"].clone();
     proven(scenario.prove(0..6, claims));
-    let pods = bad("pod", "/spec/nodeName", |name| pod(name, "", from_template("t")));
+    let pods = bad("pod", "/spec/nodeName", |name| pod(name, "", &from_template("t")));
     proven(scenario.prove_apart(&pods, 0..3, claims));
 }
 
@@ -123,7 +123,7 @@ fn reservations_end_with_the_pods_they_are_for() {
         &controllers,
         vec![
             // Given to its node by hand: nobody else reserves its claim.
-            pod("by-hand", "node", named),
+            pod("by-hand", "node", &named),
             claim("shared", json!([]), json!([user("was", "gone"), other])),
             claim("unused", json!([FINALIZER]), json!([user("was", "gone")])),
             claim("foreign", json!(["x/y"]), json!([user("was", "gone")])),

@@ -240,10 +240,8 @@ fn bind(volume: &PersistentVolume, claim: &PersistentVolumeClaim, plan: &mut Pla
 
 /// Says that a claim waits, and why.
 fn wait(claim: &PersistentVolumeClaim, note: Note, plan: &mut Plan) {
-    plan.held.push(held(claim, "", note.message.clone()));
-    if let Some(held) = plan.held.last_mut() {
-        held.reason = note.reason.clone();
-    }
+    let (about, reason) = (about(claim), note.reason.clone());
+    plan.held.push(Held { about, reason, message: note.message.clone(), until: None });
     plan.notes.push(note);
     say(claim, "Pending", None, None, plan);
 }

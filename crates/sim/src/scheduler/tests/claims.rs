@@ -65,7 +65,7 @@ fn pods_wait_for_resource_claims_and_say_why() {
     let one_of = json!({"spec": {"devices": {"requests": [
         {"name": "any", "firstAvailable": [{"name": "big", "deviceClassName": "none"}]},
     ]}}});
-    let table: Vec<(&str, Value, Option<Value>, Option<&str>, String)> = vec![
+    let table = vec![
         ("no claim", named("c"), None, None, refused("could not find ResourceClaim \"default/c\"")),
         (
             "a claim that goes",
@@ -206,7 +206,7 @@ fn pods_wait_for_volume_claims_and_say_why() {
     let late = json!({"spec": {"storageClassName": "late"}});
     let no_claims = "no new claims to deallocate";
     let waits = "node(s) didn't find available persistent volumes to bind";
-    let table: Vec<(&str, Value, Vec<Value>, Vec<Value>, String)> = vec![
+    let table = vec![
         ("no claim", claims("c"), vec![], vec![], refused("persistentvolumeclaim \"c\" not found")),
         (
             "no claim made yet",
