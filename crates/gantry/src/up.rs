@@ -41,6 +41,7 @@ use serde_json::{Value, json};
 
 use crate::containers::Scribe;
 use crate::devices::{self, Reader};
+use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
@@ -279,6 +280,7 @@ pub fn start(
     logs: &Logs,
     tasks: &mut Tasks,
     metrics: &Metrics,
+    leaves: &LeafAdmission,
 ) -> anyhow::Result<Cluster> {
     let clock = tasks.clock().clone();
     let started = clock.now();
@@ -335,6 +337,7 @@ pub fn start(
     Scales::new(api, &handle, sampling).spawn(tasks);
     if let Some(part) = queue {
         part.spawn(tasks, &handle, account, Rights::All);
+        leaves.follow(part.admission());
     }
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
 use crate::containers::Containers;
+use crate::jobs::admission::LeafAdmission;
 use crate::kubeconfig::Added;
 use crate::output::Output;
 use crate::questions::{self, Questions};
@@ -187,7 +188,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     // Where the queue is an operator's, recording authors is too.
     let authors = check_user_access && !no_queue;
     let asked = Questions { devices: Some(devices_mode.into()), authors };
-    questions::settle(&api, &door, asked).await?;
+    let leaves = LeafAdmission::default();
+    questions::settle(&api, &door, asked, leaves.clone()).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),
@@ -196,7 +198,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         scheduler: !no_scheduler,
         queue: (!no_queue).then_some(up::Queue { quota, access, infer_shapes }),
     };
-    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
+    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves)?;
     let count = cluster.controllers();
     cluster.filled(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));
