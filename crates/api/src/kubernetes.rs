@@ -52,11 +52,6 @@ pub fn schema(name: &str) -> Value {
     schema
 }
 
-/// Schema of a core/v1 PodSpec.
-pub(crate) fn pod_spec(_: &mut SchemaGenerator) -> schemars::Schema {
-    derived(schema("PodSpec"))
-}
-
 /// Schema of a list of core/v1 volumes.
 pub(crate) fn volumes(_: &mut SchemaGenerator) -> schemars::Schema {
     list_by("Volume", &["name"])

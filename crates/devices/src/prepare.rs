@@ -121,6 +121,12 @@ impl Ask<'_> {
 }
 
 impl<'a> Prepared<'a> {
+    /// Whether some term of a claim may be held regardless of others.
+    pub(crate) fn has_admin_terms(&self, claim: usize) -> bool {
+        let terms = self.terms.iter().filter(|term| term.claim == claim);
+        terms.flat_map(|term| &term.asks).any(|ask| ask.source.admin)
+    }
+
     pub(crate) fn new(symbols: &Symbols, request: &'a Request) -> Self {
         let terms = Vec::with_capacity(request.claims.iter().map(|it| it.terms.len()).sum());
         let mut prepared = Self { request, terms, slots: vec![], groups: vec![], rules: vec![] };

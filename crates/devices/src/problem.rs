@@ -9,7 +9,8 @@
 //! # What a solution is
 //! Every term of every claim gets one of its alternatives and a set of devices of the node, so that
 //! 1. the number of devices is within the alternative's [`Count`]; `All` takes every candidate;
-//! 2. no claim gets the same device twice;
+//! 2. no term gets the same device twice, and no claim gets a device twice that one of its terms holds
+//!    as an administrator ([`Alternative::admin`]);
 //! 3. on every device, old and new holds bear one another ([`AccessMode`]);
 //! 4. amounts are there: for [`Draws::Each`] on every device, for [`Draws::Together`] on all
 //!    devices of the term in sum;

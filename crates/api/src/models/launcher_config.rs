@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodSpec;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::ObservedStatus;
 use crate::finding::Findings;
@@ -54,8 +55,49 @@ pub struct PodTemplate {
     pub metadata: Option<PodTemplateMetadata>,
     /// What the pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::kubernetes::pod_spec")]
+    #[schemars(schema_with = "launcher_pod_spec")]
     pub spec: Option<PodSpec>,
+}
+
+/// Schema of a launcher's pod, equal to the one in the definition that others publish for this version: one
+/// definition is shared by all installations in a cluster, and objects must mean the same in it whoever
+/// brought it. Generators of definitions from Go types mark inlined references as atomic, leave out two
+/// defaults of a server, and prune the metadata of a volume claim.
+fn launcher_pod_spec(_: &mut SchemaGenerator) -> schemars::Schema {
+    const ATOMIC: [&str; 9] = [
+        "/properties/containers/items/properties/envFrom/items/properties/configMapRef",
+        "/properties/containers/items/properties/envFrom/items/properties/secretRef",
+        "/properties/initContainers/items/properties/envFrom/items/properties/configMapRef",
+        "/properties/initContainers/items/properties/envFrom/items/properties/secretRef",
+        "/properties/ephemeralContainers/items/properties/envFrom/items/properties/configMapRef",
+        "/properties/ephemeralContainers/items/properties/envFrom/items/properties/secretRef",
+        "/properties/volumes/items/properties/configMap",
+        "/properties/volumes/items/properties/projected/properties/sources/items/properties/configMap",
+        "/properties/volumes/items/properties/projected/properties/sources/items/properties/secret",
+    ];
+    const WITHOUT_DEFAULT: [&str; 2] = [
+        "/properties/volumes/items/properties/azureDisk/properties/kind",
+        "/properties/volumes/items/properties/azureDisk/properties/cachingMode",
+    ];
+    const PRUNED: &str = "/properties/volumes/items/properties/ephemeral/properties/\
+                          volumeClaimTemplate/properties/metadata";
+    let mut schema = crate::kubernetes::schema("PodSpec");
+    let mut at = |path: &str, change: &dyn Fn(&mut Map<String, Value>)| {
+        let field = schema.pointer_mut(path).and_then(Value::as_object_mut);
+        change(field.expect("the dump has every field of a pod"));
+    };
+    for path in ATOMIC {
+        at(path, &|field| {
+            field.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+        });
+    }
+    for path in WITHOUT_DEFAULT {
+        at(path, &|field| {
+            field.shift_remove("default");
+        });
+    }
+    at(PRUNED, &|field| field.retain(|name, _| matches!(name.as_str(), "description" | "type")));
+    schemars::Schema::try_from(schema).expect("the schema of a pod is an object")
 }
 
 /// The part of a pod's metadata that a template may set.
@@ -81,5 +123,44 @@ impl LauncherConfig {
                 format!("no container is named \"{INFERENCE_SERVER}\"; launchers cannot be made from this"),
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The twelve places in which the definition once differed from the one that others publish.
+    #[test]
+    fn the_definition_is_the_one_that_others_publish() {
+        let kind = crate::object::find("fma.llm-d.ai/v1alpha1", "LauncherConfig").unwrap();
+        let definition = serde_json::to_value(kind.crd()).unwrap();
+        let pod = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/podTemplate/\
+                   properties/spec/properties";
+        let pod = definition.pointer(pod).unwrap();
+        let mut atomic = Vec::new();
+        for list in ["containers", "initContainers", "ephemeralContainers"] {
+            let from = &pod[list]["items"]["properties"]["envFrom"]["items"]["properties"];
+            atomic.extend([&from["configMapRef"], &from["secretRef"]]);
+        }
+        let volume = &pod["volumes"]["items"]["properties"];
+        let source = &volume["projected"]["properties"]["sources"]["items"]["properties"];
+        atomic.extend([&volume["configMap"], &source["configMap"], &source["secret"]]);
+        for field in atomic {
+            assert_eq!(field["type"], "object");
+            assert_eq!(field["x-kubernetes-map-type"], "atomic");
+        }
+        assert_eq!(volume["secret"].get("x-kubernetes-map-type"), None, "it is a type of its own");
+        let disk = &volume["azureDisk"]["properties"];
+        for field in ["kind", "cachingMode"] {
+            assert_eq!(
+                (&disk[field]["type"], disk[field].get("default")),
+                (&json!("string"), None)
+            );
+        }
+        assert_eq!(disk["fsType"]["default"], "ext4", "other defaults stay");
+        let claim = &volume["ephemeral"]["properties"]["volumeClaimTemplate"]["properties"];
+        assert_eq!(claim["metadata"]["type"], "object");
+        assert_eq!(claim["metadata"].get("properties"), None);
     }
 }

@@ -23,6 +23,9 @@ struct Need {
     candidates: Bits,
     /// Whether each of these is of no use to others once the term has it.
     exclusive: bool,
+    /// Whether each of these is of no use to other terms of the claim once the term has it: what an
+    /// administrator holds is held once.
+    disjoint: bool,
 }
 
 impl Outlook {
@@ -30,7 +33,7 @@ impl Outlook {
         let terms = prepared.terms.iter().zip(&table.candidates).map(|(term, candidates)| {
             let mut union = Bits::below(table.rows.len());
             let mut least = usize::MAX;
-            let mut exclusive = true;
+            let (mut exclusive, mut disjoint) = (true, true);
             for (ask, bits) in term.asks.iter().zip(candidates) {
                 let count = bits.count();
                 let needs = match ask.source.count {
@@ -43,12 +46,13 @@ impl Outlook {
                 }
                 least = least.min(needs);
                 union.unite(bits);
-                exclusive &= !ask.source.admin
-                    && bits
-                        .iter()
-                        .all(|row| table.mode(row, ask) == AccessMode::ReadWriteExclusive);
+                let alone = || {
+                    bits.iter().all(|row| table.mode(row, ask) == AccessMode::ReadWriteExclusive)
+                };
+                exclusive &= !ask.source.admin && alone();
+                disjoint &= ask.source.admin || exclusive;
             }
-            Need { claim: term.claim, least, candidates: union, exclusive }
+            Need { claim: term.claim, least, candidates: union, exclusive, disjoint }
         });
         Self { terms: terms.collect() }
     }
@@ -76,7 +80,7 @@ impl Outlook {
         if !known.unwrap_or_else(|| served(&alone().map(free).collect::<Vec<_>>(), rows)) {
             return false;
         }
-        // Of those of the claim at hand no row serves two, and all have what is settled.
+        // Those of the claim at hand have what is settled, and no row serves two that cannot share it.
         let claim = self.terms[at].claim;
         let taken = &state.of_claim[claim];
         let fixed = fixed(prepared, state, at);
@@ -85,6 +89,12 @@ impl Outlook {
             fixed.iter().all(|(slot, value)| table.value(row, *slot, slots) == *value)
         };
         let of_claim = || self.terms[at..].iter().take_while(|need| need.claim == claim);
+        let shared = || of_claim().filter(|need| !need.disjoint);
+        let settled = |need: &Need| need.candidates.iter().filter(|row| matches(*row)).count();
+        if !fixed.is_empty() && shared().any(|need| settled(need) < need.least) {
+            return false;
+        }
+        let of_claim = || of_claim().filter(|need| need.disjoint);
         let count = |need: &Need| match fixed.is_empty() {
             true => need.candidates.count_without(taken),
             false => {

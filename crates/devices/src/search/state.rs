@@ -35,6 +35,8 @@ pub(super) struct State<'a> {
     pub(super) left: Vec<i128>,
     /// The rows of each claim.
     pub(super) of_claim: Vec<Bits>,
+    /// Those of them that it holds as an administrator.
+    admin_of_claim: Vec<Bits>,
     pub(super) groups: Vec<Members>,
     /// For each rule, the places that parts are in.
     rules: Vec<Vec<Symbol>>,
@@ -55,7 +57,7 @@ pub(super) struct Members {
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Held { row: usize, mode: AccessMode },
-    Claimed { claim: usize, row: usize },
+    Claimed { claim: usize, row: usize, admin: bool },
     Joined { group: usize },
     Placed { rule: usize },
     Used { entry: usize, amount: i128 },
@@ -87,6 +89,7 @@ impl<'a> State<'a> {
                 .collect(),
             left: table.left.clone(),
             of_claim: vec![Bits::below(rows); prepared.request.claims.len()],
+            admin_of_claim: vec![Bits::below(rows); prepared.request.claims.len()],
             groups: vec![Members::default(); prepared.groups.len()],
             rules: vec![Vec::new(); prepared.rules.len()],
             missing: vec![Vec::new(); terms],
@@ -107,7 +110,12 @@ impl<'a> State<'a> {
             let Some(change) = self.trail.pop() else { return };
             match change {
                 Change::Held { row, mode } => self.let_go(row, mode),
-                Change::Claimed { claim, row } => self.of_claim[claim].remove(row),
+                Change::Claimed { claim, row, admin } => {
+                    self.of_claim[claim].remove(row);
+                    if admin {
+                        self.admin_of_claim[claim].remove(row);
+                    }
+                }
                 Change::Joined { group } => {
                     self.groups[group].values.pop();
                 }
@@ -158,7 +166,13 @@ impl<'a> State<'a> {
 
     /// Whether a row can be taken as things are. Cheaper than to try.
     pub(super) fn takeable(&self, claim: usize, ask: &Ask<'_>, row: usize) -> bool {
-        if self.of_claim[claim].contains(row) {
+        // Terms of one claim share a device as those of different claims do; only what is held regardless
+        // of others is held once.
+        let barred = match ask.source.admin {
+            true => &self.of_claim[claim],
+            false => &self.admin_of_claim[claim],
+        };
+        if barred.contains(row) {
             return false;
         }
         let slots = self.prepared.slots.len();
@@ -197,8 +211,15 @@ impl<'a> State<'a> {
         if !self.takeable(claim, ask, row) {
             return false;
         }
-        self.of_claim[claim].insert(row);
-        self.trail.push(Change::Claimed { claim, row });
+        // The first of its terms on this row is the last that leaves it.
+        if !self.of_claim[claim].contains(row) {
+            let admin = ask.source.admin;
+            self.of_claim[claim].insert(row);
+            if admin {
+                self.admin_of_claim[claim].insert(row);
+            }
+            self.trail.push(Change::Claimed { claim, row, admin });
+        }
         let slots = self.prepared.slots.len();
         for group in &ask.groups {
             let value = self.table.value(row, self.prepared.groups[*group].slot, slots);
@@ -346,7 +367,10 @@ impl<'a> State<'a> {
         key.push(u64::MAX);
         let term = &prepared.terms[at];
         if at > 0 && prepared.terms[at - 1].claim == term.claim {
-            key.extend(self.of_claim[term.claim].words());
+            if prepared.has_admin_terms(term.claim) {
+                key.extend(self.of_claim[term.claim].words());
+                key.extend(self.admin_of_claim[term.claim].words());
+            }
             for group in &term.claim_groups {
                 let mut values = self.groups[*group].values.clone();
                 values.sort_unstable();

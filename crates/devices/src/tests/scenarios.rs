@@ -259,3 +259,67 @@ fn scenario_44_and_45_writers_want_devices_of_their_own() {
     let told = report.terms[0].alternatives[0].pools[0].devices[0].reason.to_string();
     assert_eq!(told, "insufficient capacity \"access\" present in device \"dev-foo-0\"");
 }
+
+/// Entries of one claim share a device as those of different claims do.
+#[test]
+fn terms_of_one_claim_share_a_device_that_has_enough() {
+    let one = |device: Dev| World::default().pool("p", vec![device]).build();
+    let mem = |units: i128| one(dev("d", 0).entry("mem", units));
+    let sum = |amount: &str| want(1, &[0]).together("mem", amount);
+    let alone = |text: &str| want(1, &[0]).each(&[("mem", amount(text))]);
+    let table = [
+        ("amounts in sum", sum("4"), sum("6"), sum("7")),
+        ("quantities of each", alone("4"), alone("6"), alone("7")),
+        ("one of either form", sum("4"), alone("6"), alone("6500m")),
+    ];
+    for (why, first, second, more) in table {
+        let both = request(&[&[&[first.clone()], &[second]]]);
+        let found = granted(&mem(10), &both);
+        assert_eq!(names(&mem(10), &found), [["d"], ["d"]], "{why}");
+        assert_eq!(amounts(&found), [[4], [6]], "{why}");
+        refused(&mem(10), &request(&[&[&[first], &[more]]]));
+    }
+    // What is shared is charged to the pool once.
+    let charged = World::default()
+        .pool("p", vec![dev("d", 0).entry("mem", 10).charge(&[3])])
+        .resources(&[3])
+        .build();
+    granted(&charged, &request(&[&[&[sum("4")], &[sum("6")]]]));
+    // Readers share, a writer beside them is alone, and who asks for no part asks for the whole.
+    let readers =
+        Sharing { allow_read_only_shared: true, allow_write_exclusive: true, ..Sharing::default() };
+    let shared = one(dev("d", 0).entry("mem", 10).sharing(readers));
+    let access = |mode| want(1, &[0]).each(&[("access", Draw::AccessMode { request: mode })]);
+    let (reader, writer) = (AccessMode::ReadOnlyShared, AccessMode::WriteExclusive);
+    for modes in [[reader, reader], [reader, writer], [writer, reader]] {
+        let [first, second] = modes.map(|mode| [access(mode)]);
+        let found = granted(&shared, &request(&[&[&first, &second]]));
+        assert_eq!(names(&shared, &found), [["d"], ["d"]], "{modes:?}");
+    }
+    let writers = [access(writer)];
+    refused(&shared, &request(&[&[&writers, &writers]]));
+    refused(&mem(10), &request(&[&[&[sum("4")], &[want(1, &[0])]]]));
+    refused(&mem(10), &request(&[&[&[want(1, &[0])], &[sum("4")]]]));
+    // A claim that wants different devices says so; one term never has a device twice.
+    let mut distinct = request(&[&[&[sum("4")], &[sum("6")]]]);
+    distinct.claims[0].distinct_attributes.push("id".to_owned());
+    let two = |count: usize| {
+        let all = (0..count).map(|at| dev(&format!("d{at}"), 0).entry("mem", 10));
+        let all = all.enumerate().map(|(at, dev)| dev.attr("id", &at.to_string()));
+        World::default().pool("p", all.collect()).build()
+    };
+    refused(&two(1), &distinct);
+    assert_eq!(names(&two(2), &granted(&two(2), &distinct)), [["d0"], ["d1"]]);
+    refused(&two(1), &request(&[&[&[want(2, &[0]).together("mem", "4")]]]));
+    // All of them, beside one that has a part of the first.
+    let all = request(&[&[&[sum("4")], &[want(1, &[0]).together("mem", "6").all()]]]);
+    assert_eq!(names(&two(2), &granted(&two(2), &all)), [vec!["d0"], vec!["d0", "d1"]]);
+    // What an administrator holds is held once.
+    let watch = [want(1, &[0]).admin()];
+    refused(&mem(10), &request(&[&[&[sum("4")], &watch]]));
+    refused(&mem(10), &request(&[&[&watch, &[sum("4")]]]));
+    granted(&mem(10), &request(&[&[&[sum("4")]], &[&watch]]));
+    // An earlier choice is taken back for a later one that needs the whole device.
+    let free = request(&[&[&[sum("4")], &[sum("6")], &[want(1, &[0])]]]);
+    assert_eq!(names(&two(2), &granted(&two(2), &free)), [["d0"], ["d0"], ["d1"]]);
+}

@@ -7,7 +7,7 @@ use proptest::test_runner::Config as ProptestConfig;
 use crate::generate::{Case, case};
 use crate::oracle::{self, Chosen};
 use crate::shrink::{show, shrink};
-use crate::twins::twins;
+use crate::twins::{siblings, twins};
 
 /// How the two differ, if they do.
 fn difference(case: &Case) -> Option<String> {
@@ -92,4 +92,24 @@ fn defects_do_not_come_back() {
 #[test]
 fn the_allocator_does_what_the_oracle_does_among_twins() {
     agree_on(twins, TWINS_PER_CASE);
+}
+
+/// Whether two terms of one claim have the same device.
+fn shares(chosen: &[Chosen]) -> bool {
+    let mut seen = std::collections::BTreeSet::new();
+    let devices = chosen.iter().flat_map(|it| it.holds.iter().map(move |hold| (it.claim, hold)));
+    let mut devices = devices.filter(|(_, hold)| hold.device.is_some());
+    devices.any(|(claim, hold)| !seen.insert((claim, hold.pool, hold.device)))
+}
+
+#[test]
+fn the_allocator_does_what_the_oracle_does_where_terms_share_devices() {
+    agree_on(siblings, TWINS_PER_CASE);
+    let sharing = (0..256).filter(|seed| {
+        let problem = siblings(*seed);
+        let chosen = oracle::solve(&problem.inventory(), 0, &problem.request);
+        chosen.is_some_and(|chosen| shares(&chosen))
+    });
+    let sharing = sharing.count();
+    assert!(sharing >= 32, "terms share devices in {sharing} of 256 problems");
 }

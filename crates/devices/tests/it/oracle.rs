@@ -398,14 +398,15 @@ impl Oracle<'_> {
 
     /// Whether nothing that was chosen breaks a rule.
     fn is_allowed(&self, chosen: &[Chosen]) -> bool {
-        self.no_claim_twice(chosen)
+        self.no_term_twice(chosen)
             && self.stock_suffices(chosen)
             && self.groups_hold(chosen)
             && self.places_hold(chosen)
     }
 
-    fn no_claim_twice(&self, chosen: &[Chosen]) -> bool {
-        let mut seen = BTreeSet::new();
+    /// No term has a device twice, and no claim one that it holds as an administrator.
+    fn no_term_twice(&self, chosen: &[Chosen]) -> bool {
+        let mut seen = BTreeMap::<_, (BTreeSet<usize>, bool)>::new();
         let mut counts = BTreeMap::<_, u32>::new();
         chosen.iter().all(|c| {
             c.holds.iter().all(|hold| {
@@ -415,7 +416,12 @@ impl Oracle<'_> {
                         *count += 1;
                         *count <= counted.count
                     }
-                    (device, _) => seen.insert((c.claim, hold.pool, device)),
+                    (device, _) => {
+                        let place = (c.claim, hold.pool, device);
+                        let (terms, admin) = seen.entry(place).or_default();
+                        *admin |= hold.admin;
+                        terms.insert(c.term) && (terms.len() == 1 || !*admin)
+                    }
                 }
             })
         })

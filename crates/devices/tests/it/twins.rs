@@ -1,6 +1,8 @@
 //! Problems with room and with twins: devices, pools and terms that differ in nothing. The search
 //! leaves most of their permutations out, and must not leave out an answer with them.
 
+use gantry_api::devices::AccessMode;
+use gantry_api::quantity::Quantity;
 use gantry_devices::problem::{Count, Draws, Grain, Stock, Verdict};
 
 use crate::generate::{Case, Dice, case};
@@ -21,6 +23,33 @@ pub(crate) fn twins(seed: u64) -> Case {
     }
     if problem.request.claims.len() == 1 && dice.chance(30) {
         problem.request.claims.push(problem.request.claims[0].clone());
+    }
+    problem
+}
+
+/// The problem of a seed in which terms of one claim have reason to share devices: several of each claim
+/// ask for little of what a device has, or only read it.
+pub(crate) fn siblings(seed: u64) -> Case {
+    let mut problem = twins(seed);
+    let mut dice = Dice::new(seed.rotate_left(17));
+    for claim in &mut problem.request.claims {
+        if claim.terms.len() < 2 {
+            claim.terms.push(claim.terms[0].clone());
+        }
+        for alternative in claim.terms.iter_mut().flat_map(|term| &mut term.alternatives) {
+            if dice.chance(80) {
+                alternative.distinct_attributes.clear();
+            }
+            match dice.below(4) {
+                0 => {}
+                1 => alternative.mode = Some(AccessMode::ReadOnlyShared),
+                _ => {
+                    let amount = Quantity::parse(&(1 + dice.below(2)).to_string()).unwrap();
+                    alternative.draws = Draws::Together(vec![("memory".to_owned(), amount)]);
+                    alternative.mode = None;
+                }
+            }
+        }
     }
     problem
 }
