@@ -17,6 +17,8 @@ mod queue;
 mod scaling;
 #[path = "../it/shared_authors.rs"]
 mod shared_authors;
+#[path = "../it/shared_metrics.rs"]
+mod shared_metrics;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]

@@ -19,6 +19,7 @@ mod quotas;
 mod reach;
 mod requirements;
 mod shared_authors;
+mod shared_metrics;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;
