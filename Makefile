@@ -36,6 +36,11 @@ lint: ## Check format, lints, the rules of the house, and dependencies
 		echo "dependencies not checked: install cargo-deny with: cargo install --locked cargo-deny@^0.20"; \
 	fi
 
+.PHONY: audit
+audit: ## Check dependencies against advisories; says so, and fails, where no database can be had
+	@scripts/check-tools
+	@scripts/audit
+
 .PHONY: gen
 gen: ## Write every generated file
 	@scripts/check-tools

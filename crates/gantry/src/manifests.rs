@@ -4,11 +4,14 @@
 //! The rights are the least that work. Whatever is only needed by something that is off by default
 //! is a file of its own in `config/operator/optional`.
 
+mod metrics;
+
 use gantry_placement::admission::CONFIGURATION;
 use gantry_queue::author;
 use serde_json::{Value, json};
 
-use crate::config::source::{LEGACY, OWN, WRITTEN_KEY};
+pub use self::metrics::{METRICS_AUTH, METRICS_LABEL, METRICS_READER, METRICS_SERVICE};
+use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, in_effect};
 use crate::jobs;
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
@@ -49,9 +52,11 @@ pub fn manifests() -> Vec<Manifest> {
             "30-wrapped-kinds.yaml",
             vec![wrapped_union(), wrapped_kinds(), cluster_binding("gantry-wrapped")],
         ),
-        file("40-role.yaml", vec![role(), binding("gantry-operator")]),
+        file("40-role.yaml", vec![role(), binding("gantry-operator"), settings_reader()]),
         file(CHECK_USER_ACCESS, access_reviews()),
+        file("45-metrics.yaml", metrics::access()),
         file("50-service.yaml", vec![service()]),
+        file("55-network-policy.yaml", vec![metrics::network_policy()]),
         file("60-deployment.yaml", vec![deployment()]),
         file("optional/devices-webhook.yaml", devices_webhook()),
         file("optional/devices.yaml", devices()),
@@ -183,10 +188,21 @@ fn role() -> Value {
         "rules": [
             named_rule("", "configmaps", &[OWN, LEGACY], &["get"]),
             rule("", &["configmaps"], &["create"]),
+            named_rule("", "configmaps", &[&in_effect(OWN)], &["patch"]),
             rule("coordination.k8s.io", &["leases"], &[
                 "create", "delete", "get", "list", "patch", "update", "watch",
             ]),
         ],
+    })
+}
+
+/// Lets somebody read the settings in effect, as `gantry queue` and `gantry explain` do. Nobody is bound
+/// to it: they name Secrets and files.
+fn settings_reader() -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
+        "metadata": in_namespace("gantry-settings-reader"),
+        "rules": [named_rule("", "configmaps", &[&in_effect(OWN)], &["get"])],
     })
 }
 
@@ -325,13 +341,16 @@ fn simulation() -> Vec<Value> {
 fn service() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
-        "metadata": in_namespace("manager-metrics"),
+        "metadata": in_namespace(METRICS_SERVICE),
         "spec": {
             "selector": { "app.kubernetes.io/name": "gantry-operator" },
-            "ports": [{ "name": "metrics", "port": 8080, "targetPort": "metrics" }],
+            "ports": [{ "name": "metrics", "port": METRICS_PORT, "targetPort": "metrics" }],
         },
     })
 }
+
+/// The port of the metrics, which are served with TLS.
+pub const METRICS_PORT: u16 = 8080;
 
 /// Where the ConfigMap is mounted.
 const MOUNT: &str = "/etc/gantry";
@@ -353,10 +372,12 @@ fn deployment() -> Value {
             format!("--config-file={MOUNT}/{WRITTEN_KEY}"),
             "--leader-elect",
             "--check-user-access",
+            // With TLS, for readers that the API server knows and that may.
+            format!("--metrics-bind-address=:{METRICS_PORT}"),
         ],
         "env": [{ "name": "NAMESPACE", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } }],
         "ports": [
-            { "name": "metrics", "containerPort": 8080 },
+            { "name": "metrics", "containerPort": METRICS_PORT },
             { "name": "probes", "containerPort": 8081 },
         ],
         "livenessProbe": probe("/healthz", 15, 20),
@@ -459,6 +480,63 @@ mod tests {
         let mut objects = manifests().into_iter().flat_map(|it| it.objects);
         let deployed = objects.find(|it| it["kind"] == "Deployment").unwrap();
         deployed["spec"]["template"]["spec"].clone()
+    }
+
+    /// What the Pod Security Standard `restricted` asks for, and a file system that nothing writes to.
+    #[test]
+    fn rb_3_the_pod_gives_up_every_privilege() {
+        let pod = pod();
+        assert_eq!(
+            pod["securityContext"],
+            json!({
+                "runAsNonRoot": true, "runAsUser": 65532,
+                "seccompProfile": { "type": "RuntimeDefault" },
+            })
+        );
+        for container in pod["containers"].as_array().unwrap() {
+            let expected = json!({
+                "allowPrivilegeEscalation": false,
+                "capabilities": { "drop": ["ALL"] },
+                "readOnlyRootFilesystem": true,
+            });
+            assert_eq!(container["securityContext"], expected);
+        }
+        for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers", "ephemeralContainers"]
+        {
+            assert!(pod[field].is_null(), "{field}");
+        }
+    }
+
+    /// The ports of the pod, of its Service, of its policy and of its probes are the same.
+    #[test]
+    fn metrics_are_reached_by_readers_and_probes_by_nobody_but_the_kubelet() {
+        let objects: Vec<_> = manifests().into_iter().flat_map(|it| it.objects).collect();
+        let named = |kind: &str, name: &str| {
+            let is = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+            objects.iter().find(is).unwrap()
+        };
+        let policy = named("NetworkPolicy", "gantry-operator");
+        let ports: Vec<_> = policy["spec"]["ingress"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rule| (rule["from"].is_array(), rule["ports"][0]["port"].clone()))
+            .collect();
+        assert_eq!(ports, [(true, json!("metrics")), (false, json!(9443))]);
+        let selector = &policy["spec"]["podSelector"]["matchLabels"];
+        let labels =
+            &named("Deployment", "gantry-operator")["spec"]["template"]["metadata"]["labels"];
+        for (name, value) in selector.as_object().unwrap() {
+            assert_eq!(labels[name], *value);
+        }
+        assert_eq!(named("Service", METRICS_SERVICE)["spec"]["ports"][0]["targetPort"], "metrics");
+        let args = pod()["containers"][0]["args"].clone();
+        assert!(
+            args.as_array().unwrap().contains(&json!("--metrics-bind-address=:8080")),
+            "{args}"
+        );
+        let reader = &named("ClusterRole", METRICS_READER)["rules"];
+        assert_eq!(*reader, json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 pub mod cluster;
 pub mod controllers;
 pub mod definitions;
+mod metrics;
+mod publish;
 pub mod reload;
 pub mod scaling;
 pub(crate) mod stock;
@@ -17,6 +19,7 @@ use gantry_process::health::{self, BindAddress, Health, Probe};
 use gantry_process::metrics::Metrics;
 use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
+use gantry_serve::counters::Counters;
 
 use self::controllers::Standing;
 use self::definitions::{Missing, missing_definitions};
@@ -169,8 +172,9 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     let standing = Standing::default();
     let ready = standing.clone();
     shell.health.add(Probe::Ready, "controllers", move || ready.ready())?;
-    listen(settings, &mut shell, &standing).await?;
     let client = cluster::client(config)?;
+    let served = Counters::register(&shell.metrics)?;
+    listen(&start, &client, &served, &mut shell, &standing).await?;
     let clock = shell.tasks.clock().clone();
     let kinds = needed_kinds(settings);
     let missing = tokio::select! {
@@ -201,7 +205,7 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
         biased;
         // Each may be dropped: what is half written is found by the next start.
         () = std::future::ready(()), if token.is_cancelled() => {}
-        started = webhook::start(&start, &mut shell, standing.leaves.clone()) => started?,
+        started = webhook::start(&start, served, &mut shell, standing.leaves.clone()) => started?,
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             token.cancel();
@@ -209,8 +213,9 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     }
     if !shell.tasks.token().is_cancelled() {
         controllers::start(&start, &mut shell, &standing, scaling)?;
+        let published = publish::start(&start, client, &mut shell, &standing);
         let Start { checked, follow, .. } = start;
-        reload::start(follow, &checked, counts, &mut shell, &standing);
+        reload::start(follow, &checked, counts, published, &mut shell, &standing);
     }
     Ok(Ended::Stopped(shutdown::run(&mut shell.tasks, signals, GRACE).await))
 }
@@ -223,25 +228,40 @@ fn report(checked: &Checked, counts: &Counts) {
     counts.unknown(&checked.unknown);
 }
 
-/// Answers probes and serves metrics, at one address if both are told the same.
-async fn listen(settings: &Operator, shell: &mut Shell, standing: &Standing) -> anyhow::Result<()> {
-    let (probes, metrics) = (settings.health.bind_address, settings.metrics.bind_address);
+/// Answers probes, and serves metrics: with TLS and tokens at an address of their own, or without on
+/// loopback, where both may have the same.
+async fn listen(
+    start: &Start,
+    client: &kube::Client,
+    served: &Counters,
+    shell: &mut Shell,
+    standing: &Standing,
+) -> anyhow::Result<()> {
+    let settings = &start.checked.settings;
+    let (probes, scraped) = (settings.health.bind_address, settings.metrics.bind_address);
     let mut probe_pages = shell.health.router(&settings.health.endpoints());
     if settings.health.answers("status") {
         tracing::warn!("a probe is answered at /status: the page of that name is not shown");
     } else {
         probe_pages = probe_pages.merge(standing.router());
     }
-    let metric_pages = health::metrics_router(shell.metrics.clone());
-    let shared = probes == metrics && !matches!(probes, BindAddress::Disabled);
-    let serving = match shared {
-        true => vec![("probes and metrics", probes, probe_pages.merge(metric_pages))],
-        false => vec![("probes", probes, probe_pages), ("metrics", metrics, metric_pages)],
+    let secure = settings.metrics.secure_serving;
+    let metric_pages = || health::metrics_router(shell.metrics.clone());
+    let shared = !secure && probes == scraped && !matches!(probes, BindAddress::Disabled);
+    let serving = match (shared, secure) {
+        (true, _) => vec![("probes and metrics", probes, probe_pages.merge(metric_pages()))],
+        (false, false) => {
+            vec![("probes", probes, probe_pages), ("metrics", scraped, metric_pages())]
+        }
+        (false, true) => vec![("probes", probes, probe_pages)],
     };
     for (name, address, pages) in serving {
         health::serve(&mut shell.tasks, name, &address, pages)
             .await
             .with_context(|| format!("could not serve {name}"))?;
+    }
+    if secure {
+        metrics::serve(start, client.clone(), served.clone(), standing, shell).await?;
     }
     Ok(())
 }

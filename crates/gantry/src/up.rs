@@ -345,16 +345,15 @@ pub fn start(
         hall.run(stage, told).await;
         Ok(())
     });
-    // Whoever shows the queue decides by the same settings.
-    let queue = settings
-        .queue
-        .map(|it| json!({"quotaEnabled": it.quota, "checkUserAccess": it.access.is_checked()}));
+    // `gantry queue` and `gantry explain` decide by the same settings; the keys are the operator's.
+    let configuration = settings.queue.map(|it| {
+        let mcad = json!({"quotaEnabled": it.quota, "checkUserAccess": it.access.is_checked()});
+        json!({"mcad": mcad, "devices": {"enabled": true}})
+    });
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
         let mut page = status(&shown, controllers, started, &clock);
-        if let Some(queue) = &queue {
-            page["queue"] = queue.clone();
-        }
+        page["configuration"] = configuration.clone().unwrap_or_default();
         page
     });
     Ok(Cluster { handle, kubelet, arrivals, controllers })

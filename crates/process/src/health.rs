@@ -18,7 +18,7 @@ use crate::metrics::{CONTENT_TYPE, Metrics};
 
 mod serve;
 
-pub use serve::{BindAddress, BindAddressError, ServeError, serve};
+pub use serve::{BindAddress, BindAddressError, Peer, ServeError, serve};
 
 /// The checks of the process. Clones share them.
 #[derive(Clone, Default)]

@@ -23,10 +23,9 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
     whole(text, i32::MAX.unsigned_abs())
 }
 
-/// How many steps.
+/// How many steps. None is a budget too: nobody knows the answer then.
 pub(super) fn steps(text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|it| *it > 0);
-    number.ok_or_else(|| "write a whole number from 1 up".to_owned())
+    text.parse().map_err(|_| "write a whole number from 0 up".to_owned())
 }
 
 /// Accelerators, as RESOURCE=NUMBER.
@@ -71,8 +70,8 @@ mod tests {
         for text in ["0", "-1", "2147483648"] {
             assert!(count(text).unwrap_err().contains("from 1 to 2147483647"), "{text}");
         }
-        assert_eq!(steps("9"), Ok(9));
-        for text in ["0", "-1", "x"] {
+        assert_eq!((steps("0"), steps("9")), (Ok(0), Ok(9)));
+        for text in ["-1", "x"] {
             assert!(steps(text).is_err(), "{text}");
         }
     }

@@ -74,6 +74,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
         }
         false => {
             let found = arguments.settings.for_files()?;
+            found.warnings.iter().for_each(|it| output.warning(it));
             let read = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
             outlook::enter(&read.world, &found.settings, clock.now());
             (read, found)
@@ -100,7 +101,8 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
 impl Arguments {
     async fn look(&self, key: &Key, output: &mut Output) -> anyhow::Result<(Snapshot, Found)> {
         let cluster = self.reach.reach().await?;
-        let found = self.settings.find(&cluster, output).await?;
+        let found = self.settings.find(&cluster).await?;
+        found.warnings.iter().for_each(|it| output.warning(it));
         let object = match cluster.get(&AppWrapper::RESOURCE.path(key)).await {
             Err(error @ AskError::Absent { .. }) => {
                 return Err(error).context(format!(

@@ -120,7 +120,7 @@ async fn operate(arguments: Arguments, log: Log, output: &mut Output) -> anyhow:
         match print {
             true => output.result_text(&render::effective(&checked.values)?)?,
             false => output.result(format_args!(
-                "the configuration is valid ({} warnings)",
+                "the configuration of {source} is valid ({} warnings)",
                 checked.warnings.len()
             ))?,
         }
@@ -191,6 +191,16 @@ async fn find(
     let writes = if rehearsal { Writes::Nothing } else { Writes::Create };
     let places = sources.places(clock);
     let Gathered { source, how, found } = sources.gather(&places, writes, CONTROLLERS).await?;
+    // The volume of the file may be optional, so this is no mistake by itself.
+    if let Some(file) =
+        sources.config_file.as_ref().filter(|it| matches!(it.try_exists(), Ok(false)))
+    {
+        let text = format!("{}: is not there; {source} is used instead", file.display());
+        match rehearsal {
+            true => output.warning(text),
+            false => tracing::info!("configuration: {text}"),
+        }
+    }
     match how {
         How::WouldCreate => output.note(format_args!("{source}: absent; it would be created")),
         How::Found | How::Legacy | How::Created if rehearsal => {}

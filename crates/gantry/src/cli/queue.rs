@@ -125,6 +125,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
     let clock = Clock::system();
     if !arguments.filename.is_empty() {
         let found = arguments.settings.for_files()?;
+        found.warnings.iter().for_each(|it| output.warning(it));
         let snapshot = Snapshot::of_files(&arguments.filename, &found.settings, output)?;
         outlook::enter(&snapshot.world, &found.settings, clock.now());
         arguments.print(&snapshot, &found, clock.now(), output)?;
@@ -138,9 +139,14 @@ impl Arguments {
     /// Looks at the cluster, once or until somebody stops it.
     async fn follow(&self, clock: &Clock, output: &mut Output) -> anyhow::Result<End> {
         let cluster = self.reach.reach().await?;
-        let mut before = None;
+        let (mut before, mut warned) = (None, Vec::new());
         loop {
-            let found = self.settings.find(&cluster, output).await?;
+            let found = self.settings.find(&cluster).await?;
+            // Once, not with every look.
+            if found.warnings != warned {
+                found.warnings.iter().for_each(|it| output.warning(it));
+                warned.clone_from(&found.warnings);
+            }
             let namespace = self.namespace.as_deref();
             let snapshot =
                 Snapshot::of_cluster(&cluster, namespace, &found.settings, output).await?;

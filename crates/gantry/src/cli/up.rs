@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ArgAction;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use gantry_placement::admission::Mode;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
@@ -98,9 +99,10 @@ pub(super) struct Arguments {
     ///
     /// Without a file it is the first of KUBECONFIG, or ~/.kube/config.
     /// A symbolic link is followed; the file as it was is kept beside it.
-    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
-    // An inner option: an empty text is no path, so none can stand for a value that is missing.
-    merge_kubeconfig: Option<Option<PathBuf>>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = "Cluster")]
+    // Not as a path, which clap would refuse to be empty: that stands for a value that is left out.
+    #[arg(default_missing_value = "", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    merge_kubeconfig: Option<PathBuf>,
 
     #[command(flatten)]
     server: Flags,
@@ -218,7 +220,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         .with_context(|| format!("could not write the kubeconfig {}", kubeconfig_file.display()))?;
     output.result(format_args!("ready in {} on https://{address}", progress.total()))?;
     match merge_kubeconfig {
-        Some(file) => merge(&clock, file, &kubeconfig, output).await?,
+        Some(file) => merge(&clock, &file, &kubeconfig, output).await?,
         None => {
             let file = kubeconfig_file.display();
             output.note(format_args!("  export KUBECONFIG={file}"));
@@ -276,15 +278,10 @@ async fn forget(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Adds the context to the user's own kubeconfig.
-async fn merge(
-    clock: &Clock,
-    file: Option<PathBuf>,
-    text: &str,
-    output: &mut Output,
-) -> anyhow::Result<()> {
-    let file = match file {
-        Some(file) => file,
-        None => config::kubeconfig()?,
+async fn merge(clock: &Clock, file: &Path, text: &str, output: &mut Output) -> anyhow::Result<()> {
+    let file = match file.as_os_str().is_empty() {
+        true => config::kubeconfig()?,
+        false => file.to_owned(),
     };
     let Added { backup, exposed } = kubeconfig::add(clock, &file, text).await?;
     output.note(format_args!("context `gantry` is the current one in {}", file.display()));

@@ -61,7 +61,7 @@ mod tests {
         let Changes { live, restart } = diff(&old, &new);
         let change = |key, old, new| Change { key, old, new };
         assert_eq!(live, [change("mcad.backoffTime", json!(20), json!(5))]);
-        let metrics = change("metrics.bindAddress", json!(":8080"), json!(":1"));
+        let metrics = change("metrics.bindAddress", json!("127.0.0.1:8080"), json!(":1"));
         let preemption = change("mcad.preemption", json!(true), json!(false));
         assert_eq!(restart, [metrics, preemption]);
         // A default that is written out is no change.

@@ -4,26 +4,23 @@ use gantry_api::node::{Key as Name, Node, Position};
 use gantry_api::schema::nearest;
 use gantry_api::yaml;
 
-use super::form::Fit;
+use super::form::{Fit, found};
 use super::keys::{self, Effect, Key};
+use super::source;
 use super::values::{Layer, Origin, Place, Remark, Report};
 
 /// Reads one document. `source` is what messages call it.
 ///
 /// Keys that are absent or null are not in the layer. Unknown keys are warned about and left out,
-/// and counted in the report.
+/// and counted in the report. The manifest of a ConfigMap stands for the text in it; any other object
+/// is refused, and a text that says nothing is warned about.
 #[must_use]
 pub fn read(text: &str, source: &str) -> (Layer, Report) {
-    let mut reader = Reader { source, layer: Layer::default(), report: Report::default() };
-    match yaml::read(text) {
-        Err(error) => reader.refuse(error.at, "", format!("{}; {}", error.what, error.remedy)),
-        Ok(documents) => match &*documents {
-            [] => {}
-            [only] => reader.section(only, ""),
-            [_, second, ..] => {
-                reader.refuse(second.at, "", "found a second document, expected one".to_owned());
-            }
-        },
+    let mut reader = Reader::new(source);
+    match reader.document(text) {
+        Some(root) if is_config_map(&root) => reader.config_map(&root),
+        Some(root) => reader.root(&root),
+        None => {}
     }
     (reader.layer, reader.report)
 }
@@ -34,13 +31,86 @@ struct Reader<'a> {
     report: Report,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(source: &'a str) -> Self {
+        Self { source, layer: Layer::default(), report: Report::default() }
+    }
+
+    /// The one document of a text, unless it is empty or wrong.
+    fn document(&mut self, text: &str) -> Option<Node> {
+        let mut documents = match yaml::read(text) {
+            Ok(documents) => documents.into_iter(),
+            Err(error) => {
+                self.refuse(error.at, "", format!("{}; {}", error.what, error.remedy));
+                return None;
+            }
+        };
+        let first = documents.next();
+        if let Some(second) = documents.next() {
+            self.refuse(second.at, "", "found a second document, expected one".to_owned());
+            return None;
+        }
+        let root = first.filter(|root| !root.is_null());
+        if root.is_none() {
+            let text =
+                "sets nothing: every value is the default; write keys, or remove it".to_owned();
+            let origin = Origin::Object(self.source.to_owned());
+            self.report.warnings.push(Remark { origin, key: String::new(), text });
+        }
+        root
+    }
+
+    /// Reads the text in the manifest of a ConfigMap, by the rules for the object in a cluster.
+    fn config_map(&mut self, map: &Node) {
+        let name = map.get("metadata").and_then(|it| it.get("name")).and_then(Node::text);
+        let mut data = Vec::new();
+        for (key, value) in map.get("data").and_then(Node::entries).into_iter().flatten() {
+            let Some(text) = value.text() else {
+                let wrong =
+                    format!("found {}, expected the configuration as one text", found(value));
+                self.refuse(value.at, &format!("data.{}", key.name), wrong);
+                return;
+            };
+            data.push((key.name.clone(), text.to_owned()));
+        }
+        let binary = map.get("binaryData").and_then(Node::entries).into_iter().flatten();
+        let binary: Vec<String> = binary.map(|(key, _)| key.name.clone()).collect();
+        let (key, text) = match source::only(name.unwrap_or_default(), &data, &binary) {
+            Ok(only) => only,
+            Err(error) => return self.refuse(map.at, "", error.to_string()),
+        };
+        let called = format!("{}, {key}", self.source);
+        let mut inner = Reader::new(&called);
+        if let Some(root) = inner.document(text) {
+            inner.root(&root);
+        }
+        let Reader { source: _, layer, report } = inner;
+        self.layer = layer;
+        self.report.append(report);
+    }
+
+    /// Reads the keys. An object of Kubernetes has none of them.
+    fn root(&mut self, root: &Node) {
+        let text = |name: &str| root.get(name).and_then(Node::text);
+        if let (Some(version), Some(kind)) = (text("apiVersion"), text("kind")) {
+            let known = keys::names_in("");
+            if !known.iter().any(|name| root.has(name)) {
+                let wrong = format!(
+                    "found an object of kind {kind} ({version}), expected the keys of the \
+                     configuration, or a ConfigMap with them"
+                );
+                return self.refuse(root.at, "", wrong);
+            }
+        }
+        self.section(root, "");
+    }
+
     fn section(&mut self, node: &Node, path: &str) {
         if node.is_null() {
             return;
         }
         let Some(entries) = node.entries() else {
-            self.refuse(node.at, path, "found a single value, expected a map of keys".to_owned());
+            self.refuse(node.at, path, format!("found {}, expected a map of keys", found(node)));
             return;
         };
         let known = keys::names_in(path);
@@ -59,24 +129,31 @@ impl Reader<'_> {
                     let text = format!("ignored: {known} is there too; keep one of them");
                     self.warn(name.at, &join(path, &name.name), text);
                 }
-                (None, None) => self.unknown(path, name, &known),
+                (None, None) => self.unknown(path, name, value, &known),
             }
         }
     }
 
     fn entry(&mut self, path: &str, name: &Name, value: &Node) {
         if let Some(key) = keys::key(path) {
-            self.value(key, name, value);
+            self.value(key, path, name, value);
         } else {
             self.section(value, path);
         }
     }
 
-    fn value(&mut self, key: &'static Key, name: &Name, value: &Node) {
+    /// A value, at the path of its key or at the other one that the original had for it.
+    fn value(&mut self, key: &'static Key, path: &str, name: &Name, value: &Node) {
         match key.form.fit(value) {
-            Err(wrong) => self.refuse(value.at, key.path, wrong),
+            Err(wrong) => self.refuse(value.at, path, wrong),
             Ok(Fit::Default) => {}
             Ok(Fit::Is(found)) => {
+                if let Some(other) = self.layer.get(key.path).filter(|other| **other != found) {
+                    let keys = keys::paths(key).join(" and ");
+                    let wrong =
+                        format!("found {found}, and {other} too: {keys} are the same; keep one");
+                    return self.refuse(value.at, path, wrong);
+                }
                 if let Effect::Never(why) = key.effect
                     && found != key.default.value()
                 {
@@ -88,17 +165,29 @@ impl Reader<'_> {
         }
     }
 
-    fn unknown(&mut self, path: &str, name: &Name, known: &[&str]) {
+    fn unknown(&mut self, path: &str, name: &Name, value: &Node, known: &[&str]) {
         let whole = join(path, &name.name);
-        // A key may be near one of its own section, or a whole path may have lost its section.
+        // A key may be near one of its own section, or at the top because it has lost its section. A
+        // name that several sections have stands for none of them.
         let near = nearest(&name.name, known.iter().copied()).map(|near| join(path, near));
         let elsewhere = || {
-            let same = |key: &&Key| key.path.rsplit('.').next() == Some(&*name.name);
-            keys::KEYS.iter().find(same).map(|key| key.path.to_owned())
+            let lost = |key: &&Key| {
+                path.is_empty()
+                    && key.path.split_once('.').is_some_and(|(_, rest)| rest == name.name)
+            };
+            let mut same = keys::KEYS.iter().filter(lost);
+            same.next().filter(|_| same.next().is_none()).map(|key| key.path.to_owned())
         };
-        let text = match near.or_else(elsewhere) {
-            Some(near) => format!("ignored: unknown key; did you mean {near}?"),
-            None => "ignored: unknown key".to_owned(),
+        let top = keys::names_in("");
+        let deep = value.entries().into_iter().flatten().map(|(name, _)| name.name.as_str());
+        let deep: Vec<&str> = deep.filter(|name| top.contains(name)).collect();
+        let text = match (near.or_else(elsewhere), deep.as_slice()) {
+            (Some(near), _) => format!("ignored: unknown key; did you mean {near}?"),
+            (None, []) => "ignored: unknown key".to_owned(),
+            (None, deep) => format!(
+                "ignored: unknown key; what is below it belongs at the top: {}",
+                deep.join(", ")
+            ),
         };
         self.warn(name.at, &whole, text);
         self.report.unknown.push(whole);
@@ -116,6 +205,12 @@ impl Reader<'_> {
         let place = Place { source: self.source.to_owned(), at };
         Remark { origin: Origin::Text(place), key: key.to_owned(), text }
     }
+}
+
+/// Whether this is the manifest of a ConfigMap.
+fn is_config_map(root: &Node) -> bool {
+    let is = |name: &str, text: &str| root.get(name).and_then(Node::text) == Some(text);
+    is("apiVersion", "v1") && is("kind", "ConfigMap")
 }
 
 fn join(path: &str, name: &str) -> String {

@@ -273,7 +273,7 @@ fn switches(node: &Node) -> Option<Value> {
 }
 
 /// What was found, short enough for a line.
-fn found(node: &Node) -> String {
+pub(super) fn found(node: &Node) -> String {
     /// Characters of a text that are repeated: enough to recognise it.
     const MOST: usize = 40;
     match &node.value {

@@ -277,7 +277,7 @@ mod tests {
             ("--metrics-bind-address=:1", "metrics.bindAddress", json!(":1")),
             ("--health-probe-bind-address=:2", "health.bindAddress", json!(":2")),
             ("--leader-elect", "leaderElection.leaderElect", json!(true)),
-            ("--metrics-bind-address=", "metrics.bindAddress", json!(":8080")),
+            ("--metrics-bind-address=", "metrics.bindAddress", json!("127.0.0.1:8080")),
             ("--health-probe-bind-address=", "health.bindAddress", json!("")),
         ];
         for (argument, key, expected) in table {

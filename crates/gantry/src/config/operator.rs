@@ -14,6 +14,7 @@ use super::duration;
 use super::values::{Layer, Origin, Remark, Report, Values};
 
 mod devices;
+mod metrics;
 
 pub use devices::{Devices, Webhook};
 
@@ -91,6 +92,12 @@ pub struct MetricsServer {
     /// The address.
     #[serde(deserialize_with = "parsed")]
     pub bind_address: BindAddress,
+    /// Whether that takes TLS and a token; always, unless the address is loopback.
+    pub secure_serving: bool,
+    /// The file of the certificate; empty for a self-signed one.
+    pub cert_file: String,
+    /// The file of its key; empty if that of the certificate is.
+    pub key_file: String,
 }
 
 /// Where probes are answered.
@@ -322,6 +329,7 @@ pub fn settle<'a>(
     check_endpoints(&values, &mut report);
     check_secret(&values, &mut report);
     check_service(&values, &mut report);
+    metrics::check(&values, &mut report);
     devices::check(&values, &mut report);
     if values.get("mcad.dispatcher") == true {
         let text = "Gantry does not dispatch to other clusters; remove it";

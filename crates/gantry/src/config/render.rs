@@ -29,7 +29,7 @@ pub fn defaults() -> Result<String, WriteError> {
             "retryPeriod": "0s",
         },
         "mcad": {},
-        "metrics": { "bindAddress": ":8080" },
+        "metrics": { "bindAddress": "127.0.0.1:8080" },
     }))
 }
 
@@ -101,7 +101,7 @@ leaderElection:
   retryPeriod: 0s
 mcad: {}
 metrics:
-  bindAddress: \":8080\"
+  bindAddress: 127.0.0.1:8080
 ";
 
     #[test]
@@ -127,7 +127,7 @@ metrics:
         let text = effective(&Values::stack([&layer])).unwrap();
         for line in [
             "clientConnection:\n  qps: 50\n  burst: 100\n",
-            "metrics:\n  bindAddress: \":8080\"\nhealth:\n",
+            "metrics:\n  bindAddress: 127.0.0.1:8080\n  secureServing: true\n",
             "  backoffTime: 7 # from gantry.yaml:2:3\n",
             "  agentConfigs: [\"a b\"] # from gantry.yaml:3:3\n",
             "\ncontrollers: {\"queue\":true} # from gantry.yaml:4:1\n",

@@ -7,6 +7,12 @@ use std::path::PathBuf;
 pub const OWN: &str = "gantry-config";
 /// The ConfigMap of the operator that Gantry replaces. It is read, never written.
 pub const LEGACY: &str = "codeflare-operator-config";
+/// The ConfigMap in which an operator publishes the settings in effect, by the name of the ConfigMap
+/// it is configured by.
+#[must_use]
+pub fn in_effect(config: &str) -> String {
+    format!("{config}-in-effect")
+}
 /// The key of a ConfigMap that the operator writes.
 pub const WRITTEN_KEY: &str = "config.yaml";
 
@@ -143,7 +149,7 @@ pub fn choose<'a>(seen: &'a Seen<'_>) -> Result<Step<'a>, KeysError> {
     }
 }
 
-fn only<'a>(
+pub(super) fn only<'a>(
     name: &str,
     data: &'a [(String, String)],
     binary: &[String],

@@ -5,14 +5,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
-use gantry_controller::{Actor, Filter, Handle, Meters, Options, Seat};
+use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
 use gantry_placement::Configs;
-use gantry_process::health::Probe;
+use gantry_process::health::{Peer, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_queue::Live;
@@ -100,6 +102,12 @@ impl Standing {
         Err(format!("not seen yet: {}", missing.join(", ")))
     }
 
+    /// Whether this replica leads; none if no controller runs.
+    pub(super) fn permit(&self) -> Option<Permit> {
+        let controllers = self.controllers.get().and_then(|it| it.as_ref().ok());
+        controllers.map(|handle| handle.permit().clone())
+    }
+
     /// Lets the controllers ask at another rate from now on.
     pub(super) fn set_rate(&self, rate: Option<Rate>) {
         if let Some(Ok(handle)) = self.controllers.get() {
@@ -117,13 +125,26 @@ impl Standing {
         }
     }
 
-    /// The page `/status`.
+    /// The page `/status`, for callers on this machine or in this pod: it names objects. Others read it
+    /// where metrics are served, with a token.
     pub(super) fn router(&self) -> Router {
         let standing = self.clone();
-        Router::new().route("/status", get(async move || Json(standing.page())))
+        let page = async move |Extension(peer): Extension<Peer>| standing.page_for(peer);
+        Router::new().route("/status", get(page))
     }
 
-    fn page(&self) -> Value {
+    fn page_for(&self, peer: Peer) -> Response {
+        match peer.is_local() {
+            true => Json(self.page()).into_response(),
+            false => {
+                let text = "only from within the pod, as with kubectl port-forward; with a token it is \
+                            at metrics.bindAddress\n";
+                (StatusCode::FORBIDDEN, text).into_response()
+            }
+        }
+    }
+
+    pub(super) fn page(&self) -> Value {
         let ready = self.ready();
         let mut page = json!({ "ready": ready.is_ok(), "why": ready.err() });
         page["configuration"] = self.configuration.show();
@@ -434,6 +455,22 @@ mod tests {
             let own: Vec<_> =
                 names.into_iter().filter(|it| ALL.iter().any(|known| known.name == *it)).collect();
             assert_eq!(own, queued, "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_back_is_shown_to_nobody_outside_of_the_pod() {
+        let table = [
+            ("127.0.0.1:9", 200),
+            ("[::1]:9", 200),
+            ("[::ffff:127.0.0.1]:9", 200),
+            ("10.1.2.3:9", 403),
+            ("[::ffff:10.1.2.3]:9", 403),
+            ("[fd00::1]:9", 403),
+        ];
+        for (address, expected) in table {
+            let answer = Standing::default().page_for(Peer(address.parse().unwrap()));
+            assert_eq!(answer.status().as_u16(), expected, "{address}");
         }
     }
 

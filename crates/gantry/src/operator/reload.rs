@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::controllers::Standing;
 use super::{CONTROLLERS, Shell};
@@ -21,6 +22,7 @@ use crate::config::fetch::Writes;
 use crate::config::gather::{Sources, seen};
 use crate::config::operator::{Checked, Operator};
 use crate::config::reload::{Fault, Step, Watched};
+use crate::config::render;
 
 /// How long a change may go unnoticed. A file is read, or one ConfigMap asked for, each time: too
 /// little to matter, and no right to watch is needed.
@@ -97,12 +99,14 @@ pub(super) fn start(
     follow: Follow,
     started: &Checked,
     counts: Counts,
+    published: watch::Sender<String>,
     shell: &mut Shell,
     standing: &Standing,
 ) {
-    let mut keeper =
-        Keeper { watched: Watched::new(started), follow, counts, standing: standing.clone() };
+    let watched = Watched::new(started);
+    let mut keeper = Keeper { watched, follow, counts, published, standing: standing.clone() };
     keeper.show();
+    keeper.publish();
     let clock = shell.tasks.clock().clone();
     shell.tasks.spawn("configuration", OnLoss::EndOwner, move |stop| async move {
         tokio::select! {
@@ -118,6 +122,7 @@ struct Keeper {
     follow: Follow,
     watched: Watched,
     counts: Counts,
+    published: watch::Sender<String>,
     standing: Standing,
 }
 
@@ -163,6 +168,7 @@ impl Keeper {
         self.counts.waiting.set(i64::try_from(self.watched.waiting().len()).unwrap_or(i64::MAX));
         if !applied.is_empty() {
             self.apply();
+            self.publish();
         }
         self.show();
     }
@@ -212,6 +218,14 @@ impl Keeper {
             }
             // Both it is made of were valid, and no rule spans them: a test says so.
             Err(error) => tracing::error!(%error, "could not use the configuration in force"),
+        }
+    }
+
+    /// Tells what is in force to whoever asks the cluster.
+    fn publish(&self) {
+        match render::effective(self.watched.in_force()) {
+            Ok(text) => drop(self.published.send_replace(text)),
+            Err(error) => tracing::error!(%error, "could not write down the settings in effect"),
         }
     }
 

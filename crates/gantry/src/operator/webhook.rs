@@ -6,14 +6,12 @@
 //! configurations: whoever changes or deletes them finds them as they were. The certificate that was
 //! shown before stays trusted, for the minute in which some replicas still show it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use gantry_placement::admission::Failure;
 use gantry_process::clock::Clock;
-use gantry_process::health::BindAddress;
 use gantry_process::tasks::OnLoss;
 use gantry_serve::counters::Counters;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
@@ -66,21 +64,18 @@ pub(super) fn questions(settings: &Operator) -> Questions {
 /// The address is taken, or the operator may not do what it takes.
 pub(super) async fn start(
     start: &Start,
+    counters: Counters,
     shell: &mut Shell,
     leaves: LeafAdmission,
 ) -> anyhow::Result<()> {
     let questions = questions(&start.checked.settings);
     let Some(topics) = questions.topics() else { return Ok(()) };
     let settings = &start.checked.settings.devices.webhook;
-    let addresses: Vec<SocketAddr> = match settings.bind_address {
+    let addresses = settings.bind_address.candidates();
+    if addresses.is_empty() {
         // The configuration is not valid then.
-        BindAddress::Disabled => return Ok(()),
-        BindAddress::At(address) => vec![address],
-        // The first also takes IPv4, except where IPv6 is switched off.
-        BindAddress::Everywhere(port) => {
-            vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
-        }
-    };
+        return Ok(());
+    }
     let clock = shell.tasks.clock().clone();
     let namespace = start.follow.sources.own_namespace()?;
     let place = Place::new(&settings.url, namespace)?;
@@ -88,7 +83,6 @@ pub(super) async fn start(
     let kept = keeper.certificate().await?;
     let certificate = ServerCertificate::new(&kept.sealed.identity)?;
     let door = Door::Tls { certificate: certificate.clone(), clients: None };
-    let counters = Counters::register(&shell.metrics)?;
     let answers = answers(questions, leaves, clock, counters.clone());
     let mut at = Err(anyhow::anyhow!("there is no address to listen on"));
     for address in addresses {

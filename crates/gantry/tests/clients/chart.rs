@@ -26,11 +26,12 @@ serviceaccount/team-gantry
 role.rbac.authorization.k8s.io/team-gantry
 rolebinding.rbac.authorization.k8s.io/team-gantry
 configmap/team-gantry
-service/team-gantry
+configmap/team-gantry-in-effect
+networkpolicy.networking.k8s.io/team-gantry
 deployment.apps/team-gantry
 ";
-const LIST: &str = "kubectl get serviceaccount,role,rolebinding,configmap,service,deployment -o name \
-                    -l app.kubernetes.io/instance=team";
+const LIST: &str = "kubectl get serviceaccount,role,rolebinding,configmap,networkpolicy,service,deployment \
+                    -o name -l app.kubernetes.io/instance=team";
 
 async fn embedded() -> Embedded {
     Plan::new(env!("CARGO_BIN_EXE_gantry")).start(&Clock::system()).await.unwrap()
@@ -63,6 +64,7 @@ fn administrator_of(namespace: &str, admin: &Shell, kubeconfig: &Path, helm: &Pa
     until(&alice, "kubectl auth can-i create roles", 0);
     until(&alice, "kubectl auth can-i patch events", 0);
     until(&alice, "kubectl auth can-i deletecollection leases", 0);
+    until(&alice, "kubectl auth can-i create networkpolicies", 0);
     alice
 }
 
@@ -223,7 +225,8 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
     let reads = "kubectl get nodes --as=system:serviceaccount:team-b:team-gantry \
                  --as-group=system:serviceaccounts";
     let install = "helm install team charts/gantry --namespace team-b --create-namespace \
-                   --set global.nodeViewClusterRole=node-reader";
+                   --set global.nodeViewClusterRole=node-reader \
+                   --set global.metricsAuthClusterRole=system:auth-delegator";
     let make = "kubectl create clusterrole node-reader --verb=get,list,watch --resource=nodes";
     run_table(
         &admin,
@@ -231,6 +234,13 @@ fn cs_3(kubeconfig: &Path, helm: &Path) {
             (make, 0, "created"),
             (install, 0, "STATUS: deployed"),
             ("kubectl get clusterrolebinding team-b-team-node-view", 0, "ClusterRole/node-reader"),
+            (
+                "kubectl get clusterrolebinding team-b-team-metrics-auth",
+                0,
+                "ClusterRole/system:auth-delegator",
+            ),
+            ("kubectl get clusterrole team-b-team-metrics-reader -o yaml", 0, "- /metrics"),
+            ("kubectl -n team-b get service team-gantry", 0, "8080/TCP"),
         ],
     );
     until(&admin, reads, 0);

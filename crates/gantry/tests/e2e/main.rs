@@ -20,6 +20,8 @@ mod scaling;
 mod shared_authors;
 #[path = "../it/shared_leaves.rs"]
 mod shared_leaves;
+#[path = "../it/shared_metrics.rs"]
+mod shared_metrics;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]

@@ -7,6 +7,7 @@ use gantry_process::clock::Clock;
 use gantry_testkit::cluster::RealCluster;
 use serde_json::json;
 
+use crate::shared_metrics::metrics_are_for_readers;
 use crate::shared_operator::{Site, config_map, done, rb_1, rb_2, rb_3};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,6 +31,7 @@ async fn rb_1_to_rb_3_and_cf_3_hold_on_kubernetes() {
         }
     });
     found.await.unwrap();
+    metrics_are_for_readers(&site).await;
 }
 
 /// The start as far as it goes without definitions, and the configuration it leaves behind.

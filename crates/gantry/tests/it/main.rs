@@ -20,6 +20,7 @@ mod reach;
 mod requirements;
 mod shared_authors;
 mod shared_leaves;
+mod shared_metrics;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;

@@ -2,9 +2,11 @@
 
 mod authors;
 mod leaves;
+mod metrics;
 mod queue;
 mod reload;
 mod rights;
+mod settings;
 mod simulation;
 mod start;
 mod webhook;
@@ -89,10 +91,48 @@ fn operator(text: &str, flags: &[&str], environment: &[(&str, &str)]) -> Run {
 
 #[test]
 fn a_valid_configuration_is_said_to_be_so() {
-    for text in ["", "# nothing\n", "mcad: {}\n", "mcad:\n  backoffTime: 3\n"] {
+    for text in ["mcad: {}\n", "mcad:\n  backoffTime: 3\n", "mcad: {enabled: false}\n"] {
         let run = operator(text, &["--check-config"], &[]);
         assert_eq!((run.code, &*run.err), (0, ""), "{text:?}");
-        assert_eq!(run.out, "the configuration is valid (0 warnings)\n", "{text:?}");
+        assert_eq!(run.out, "the configuration of gantry.yaml is valid (0 warnings)\n", "{text:?}");
+    }
+}
+
+/// What was valid, and had no effect.
+#[test]
+fn nothing_that_is_given_is_ignored_in_silence() {
+    for text in ["", "# nothing\n"] {
+        let run = operator(text, &["--check-config"], &[]);
+        let said = "warning: gantry.yaml: sets nothing: every value is the default; write keys, or remove it\n";
+        assert_eq!((run.code, &*run.err), (0, said), "{text:?}");
+        assert_eq!(run.out, "the configuration of gantry.yaml is valid (1 warnings)\n", "{text:?}");
+    }
+    // The manifest of the ConfigMap, as `kubectl get -o yaml` prints it.
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gantry-config, namespace: gantry-system}\n\
+               data:\n  config.yaml: |\n    mcad: {enabled: false, backoffTime: 7}\n";
+    let run = operator(map, &["--print-config"], &[]);
+    assert_eq!((run.code, &*run.err), (0, ""));
+    assert!(
+        run.out.contains("mcadEnabled: false # from gantry.yaml, config.yaml:1:8\n"),
+        "{}",
+        run.out
+    );
+    assert!(
+        run.out.contains("  backoffTime: 7 # from gantry.yaml, config.yaml:1:24\n"),
+        "{}",
+        run.out
+    );
+    assert!(run.out.contains("instascale:\n  enabled: false\n"), "{}", run.out);
+    for text in [
+        "apiVersion: v1\nkind: List\nitems: []\n",
+        "apiVersion: apps/v1\nkind: Deployment\nspec: {}\n",
+        "mcad: {}\n---\nmcad: {}\n",
+        "mcad: {}\nmcad: {}\n",
+        "[]\n",
+    ] {
+        let run = operator(text, &["--check-config"], &[]);
+        assert_eq!((run.code, &*run.out), (1, ""), "{text:?}: {}", run.err);
+        assert!(run.err.starts_with("error: gantry.yaml:"), "{text:?}: {}", run.err);
     }
 }
 
@@ -105,7 +145,7 @@ fn cf_6_unknown_keys_are_warnings() {
         "warning: gantry.yaml:2:3: mcad.backoftime: ignored: unknown key; did you mean \
          mcad.backoffTime?\nwarning: gantry.yaml:3:1: extra: ignored: unknown key\n"
     );
-    assert_eq!(run.out, "the configuration is valid (2 warnings)\n");
+    assert_eq!(run.out, "the configuration of gantry.yaml is valid (2 warnings)\n");
 }
 
 #[test]

@@ -123,8 +123,20 @@ async fn the_queue_of_a_cluster_is_listed_by_the_settings_of_its_operator() {
     let said = "by the settings of ConfigMap ops/gantry-config, config.yaml";
     assert!(run.err.contains(said), "{}", run.err);
 
+    // What the operator publishes counts for more: it knows its flags.
+    let map = json!({"metadata": {"name": "gantry-config-in-effect"},
+        "data": {"config.yaml": "mcad:\n  backoffTime: 7 # from --backofftime\n"}});
+    post(&client, "/api/v1/namespaces/ops/configmaps", &map).await;
+    let run = ask(&server, &["queue", "-o", "json"]);
+    let page: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(page["settings"]["values"]["backoffTime"], 7);
+    assert_eq!(page["settings"]["values"]["headOfLineHoldingTime"], 0, "{page}");
+    let said = "the settings in effect of ConfigMap ops/gantry-config-in-effect, config.yaml";
+    assert_eq!(page["settings"]["source"], said);
+
     let run = ask(&server, &["explain", "aw/large"]);
     assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.err.contains(&format!("by {said}")), "{}", run.err);
     for words in [
         "position    1 of 2",
         "job/large   cpu 9, declared in custompodresources   not made",

@@ -150,7 +150,10 @@ fn path_of(object: &Value) -> String {
         Some(namespace) => format!("/namespaces/{namespace}"),
         None => String::new(),
     };
-    let plural = format!("{}s", kind.to_lowercase());
+    let plural = match kind.to_lowercase() {
+        kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
+        kind => format!("{kind}s"),
+    };
     format!("{root}/{version}{place}/{plural}/{}", text(&object["metadata"]["name"]))
 }
 
@@ -193,6 +196,11 @@ pub(crate) async fn rb_1(site: &Site) {
         (true, "get", "", "configmaps", own, "codeflare-operator-config"),
         (true, "create", "", "configmaps", own, ""),
         (false, "update", "", "configmaps", own, "gantry-config"),
+        (true, "patch", "", "configmaps", own, "gantry-config-in-effect"),
+        (false, "patch", "", "configmaps", own, "gantry-config"),
+        (false, "patch", "", "configmaps", "default", "gantry-config-in-effect"),
+        (true, "create", "authentication.k8s.io", "tokenreviews", "", ""),
+        (true, "create", "authorization.k8s.io", "subjectaccessreviews", "", ""),
         (true, "create", "coordination.k8s.io", "leases", own, ""),
         (true, "update", "coordination.k8s.io", "leases", own, "gantry-operator"),
         (false, "update", "coordination.k8s.io", "leases", "kube-system", "kube-scheduler"),
@@ -228,7 +236,6 @@ pub(crate) async fn rb_1(site: &Site) {
         (false, "impersonate", "", "users", "", "x"),
         (false, "create", "apps", "daemonsets", "default", ""),
         (false, "update", "apps", "deployments", own, "gantry-operator"),
-        (true, "create", "authorization.k8s.io", "subjectaccessreviews", "", ""),
         (true, "patch", "admissionregistration.k8s.io", hooks, "", "gantry-queue"),
         (false, "patch", "admissionregistration.k8s.io", hooks, "", "others"),
         (false, "create", "", "secrets", "default", ""),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -45,14 +45,10 @@ pub async fn serve(
     address: &BindAddress,
     router: Router,
 ) -> Result<Option<SocketAddr>, ServeError> {
-    let candidates = match *address {
-        BindAddress::Disabled => return Ok(None),
-        BindAddress::At(address) => vec![address],
-        // The first also takes IPv4, except where IPv6 is switched off.
-        BindAddress::Everywhere(port) => {
-            vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
-        }
-    };
+    let candidates = address.candidates();
+    if candidates.is_empty() {
+        return Ok(None);
+    }
     let failed = |source| ServeError { address: *address, source };
     let listener = TcpListener::bind(&*candidates).await.map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
@@ -75,7 +71,7 @@ async fn accept(
 ) -> Result<(), TaskError> {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let end = loop {
-        let (stream, permit) = tokio::select! {
+        let (stream, peer, permit) = tokio::select! {
             biased;
             // Each may be dropped: none has taken anything off a queue before it is ready.
             () = stop.cancelled() => break Ok(()),
@@ -85,7 +81,8 @@ async fn accept(
                 Err(error) => break Err(error.into()),
             },
         };
-        let (router, clock) = (router.clone(), connections.clock().clone());
+        let router = router.clone().layer(Extension(Peer(peer)));
+        let clock = connections.clock().clone();
         connections.spawn("http connection", OnLoss::CarryOn, |stop| async move {
             converse(stream, router, &clock, &stop).await;
             drop(permit);
@@ -101,11 +98,11 @@ async fn accept(
 async fn next(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, permit)),
+            Ok((stream, peer)) => return Ok((stream, peer, permit)),
             // The client went away before we came to it.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => return Err(error),
@@ -132,6 +129,18 @@ async fn converse(stream: TcpStream, router: Router, clock: &Clock, stop: &Cance
     let _ = clock.timeout(DRAIN, connection).await;
 }
 
+/// Who sent a request, for pages that are not for everybody: an extension of every request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Peer {
+    /// Whether it is on this machine, or in this pod: so are those that `kubectl port-forward` lets in.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.0.ip().to_canonical().is_loopback()
+    }
+}
+
 /// Where to listen, if at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindAddress {
@@ -141,6 +150,27 @@ pub enum BindAddress {
     Everywhere(u16),
     /// `127.0.0.1:8081`, `[::1]:8081` or `localhost:8081`.
     At(SocketAddr),
+}
+
+impl BindAddress {
+    /// Addresses to try, the first that works is enough; none if it is disabled.
+    #[must_use]
+    pub fn candidates(&self) -> Vec<SocketAddr> {
+        match *self {
+            Self::Disabled => Vec::new(),
+            Self::At(address) => vec![address],
+            // The first also takes IPv4, except where IPv6 is switched off.
+            Self::Everywhere(port) => {
+                vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+            }
+        }
+    }
+
+    /// Whether only this machine, or this pod, can reach it.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.candidates().iter().all(|it| it.ip().is_loopback())
+    }
 }
 
 impl FromStr for BindAddress {

@@ -2,14 +2,14 @@
 //!
 //! The templates are the objects of `config/operator`, with what a release decides put in their place,
 //! so that the two cannot drift apart. Whatever is cluster-scoped or shared stays out: definitions,
-//! policies and roles have rules of their own. One binding is the exception, for reading nodes, and only
-//! whoever asks for it gets it.
+//! policies and roles have rules of their own. Two bindings are the exception, for reading nodes and for
+//! reviewing who reads metrics, with the role of those readers; only whoever asks for them gets them.
 
 mod values;
 
 use anyhow::{Context as _, ensure};
-use gantry::config::source::WRITTEN_KEY;
-use gantry::manifests::{CHECK_USER_ACCESS, manifests};
+use gantry::config::source::{WRITTEN_KEY, in_effect};
+use gantry::manifests::{CHECK_USER_ACCESS, METRICS_PORT, METRICS_READER, manifests};
 use gantry::version::VERSION;
 use gantry_api::yaml;
 use serde_json::{Value, json};
@@ -43,16 +43,28 @@ const HOLES: &[(&str, &str)] = &[
     ),
     ("HELM_VIEW_ROLE", "{{ .Values.global.nodeViewClusterRole | quote }}"),
     ("HELM_VIEW_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-node-view"),
+    ("HELM_AUTH_ROLE", "{{ .Values.global.metricsAuthClusterRole | quote }}"),
+    ("HELM_AUTH_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-metrics-auth"),
+    ("HELM_READER_NAME", "{{ .Release.Namespace }}-{{ .Release.Name }}-metrics-reader"),
     ("HELM_NAMESPACE", "{{ .Release.Namespace | quote }}"),
 ];
 
-/// The configuration, with the one thing in it that two releases in a namespace may not share.
+/// The configuration, with what two releases in a namespace may not share, and with metrics: without the
+/// right to review who reads them they are served within the pod alone, to `kubectl port-forward`.
 const CONFIGURATION: &str = "\
 data:
   KEY: |
-    {{- $lease := dict \"leaderElection\" (dict \"resourceName\" (printf \"%s-gantry\" .Release.Name)) }}
-    {{- toYaml (mergeOverwrite (deepCopy .Values.operator.config) $lease) | nindent 4 }}
+    {{- $lease := dict \"resourceName\" (printf \"%s-gantry\" .Release.Name) }}
+    {{- $metrics := dict \"bindAddress\" \"127.0.0.1:PORT\" \"secureServing\" false }}
+    {{- if .Values.global.metricsAuthClusterRole }}
+    {{- $metrics = dict \"bindAddress\" \":PORT\" \"secureServing\" true }}
+    {{- end }}
+    {{- $decided := dict \"leaderElection\" $lease \"metrics\" $metrics }}
+    {{- toYaml (mergeOverwrite (deepCopy .Values.operator.config) $decided) | nindent 4 }}
 ";
+
+/// The value that switches on what reviewing readers of metrics takes.
+const METRICS_AUTH: &str = ".Values.global.metricsAuthClusterRole";
 
 const NOTES: &str = "\
 The operator of release {{ .Release.Name }} is in namespace {{ .Release.Namespace }}.
@@ -60,8 +72,16 @@ The operator of release {{ .Release.Name }} is in namespace {{ .Release.Namespac
     kubectl -n {{ .Release.Namespace }} logs deploy/{{ .Release.Name }}-gantry
 
 It is ready when a controller that is switched on has seen the cluster; with nothing switched on it is alive
-and never ready. This chart makes no CustomResourceDefinitions, no admission policies and no ClusterRoles: one
-administrator installs those for everybody, see docs/chart.md.
+and never ready. This chart makes no CustomResourceDefinitions and no admission policies: one administrator
+installs those for everybody, see docs/chart.md.
+{{ if .Values.global.metricsAuthClusterRole }}
+Metrics are at https://{{ .Release.Name }}-gantry.{{ .Release.Namespace }}.svc:PORT/metrics, for whoever is bound to the
+ClusterRole {{ .Release.Namespace }}-{{ .Release.Name }}-metrics-reader{{ if .Values.operator.networkPolicy }}, from namespaces with the label metrics: enabled{{ end }}.
+{{- else }}
+Metrics are at http://127.0.0.1:PORT/metrics within the pod:
+
+    kubectl -n {{ .Release.Namespace }} port-forward deploy/{{ .Release.Name }}-gantry PORT
+{{- end }}
 ";
 
 /// Makes every file of the chart.
@@ -73,26 +93,37 @@ pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
     };
     let file =
         |name: &str, content: String| Generated { path: format!("charts/gantry/{name}"), content };
-    let mut node_view = template("node-view.yaml", &node_view())?;
-    node_view.content = format!(
-        "{{{{- if .Values.global.nodeViewClusterRole }}}}\n{}{{{{- end }}}}\n",
-        node_view.content
-    );
+    let template_if = |value: &str, name: &str, object: &Value| -> anyhow::Result<Generated> {
+        let mut made = template(name, object)?;
+        made.content = format!("{{{{- if {value} }}}}\n{}{{{{- end }}}}\n", made.content);
+        Ok(made)
+    };
+    let port = METRICS_PORT.to_string();
     let mut configuration = template("configuration.yaml", &configuration()?)?;
-    configuration.content.push_str(&CONFIGURATION.replace("KEY", WRITTEN_KEY));
+    let keys = CONFIGURATION.replace("KEY", WRITTEN_KEY).replace("PORT", &port);
+    configuration.content.push_str(&keys);
+    let view = ".Values.global.nodeViewClusterRole";
     Ok(vec![
         file("Chart.yaml", yaml::write(&about())?),
         file("values.yaml", values::yaml(&entries)?),
         file("values.schema.json", serde_json::to_string_pretty(&values::schema(&entries))? + "\n"),
         file("README.md", values::readme(&entries)?),
-        file("templates/NOTES.txt", NOTES.to_owned()),
+        file("templates/NOTES.txt", NOTES.replace("PORT", &port)),
         template("service-account.yaml", &named(deployed("ServiceAccount")?))?,
         template("role.yaml", &role()?)?,
         template("role-binding.yaml", &role_binding()?)?,
         configuration,
-        template("service.yaml", &service()?)?,
+        template("settings-in-effect.yaml", &settings_in_effect()?)?,
+        template_if(METRICS_AUTH, "service.yaml", &service()?)?,
         template("deployment.yaml", &in_release(deployment)?)?,
-        node_view,
+        template_if(".Values.operator.networkPolicy", "network-policy.yaml", &network_policy()?)?,
+        template_if(view, "node-view.yaml", &bound_in_cluster("HELM_VIEW_NAME", "HELM_VIEW_ROLE"))?,
+        template_if(
+            METRICS_AUTH,
+            "metrics-auth.yaml",
+            &bound_in_cluster("HELM_AUTH_NAME", "HELM_AUTH_ROLE"),
+        )?,
+        template_if(METRICS_AUTH, "metrics-reader.yaml", &metrics_reader()?)?,
     ])
 }
 
@@ -118,6 +149,13 @@ fn deployed(kind: &str) -> anyhow::Result<Value> {
     Ok(object)
 }
 
+/// The object of this kind and name in `config/operator`.
+fn deployed_as(kind: &str, name: &str) -> anyhow::Result<Value> {
+    let mut all = manifests().into_iter().flat_map(|it| it.objects);
+    all.find(|it| it["kind"] == kind && it["metadata"]["name"] == name)
+        .with_context(|| format!("config/operator has no {kind} {name}"))
+}
+
 /// The object under the name of the release, wherever that is.
 fn named(mut object: Value) -> Value {
     let labels = labelled(object["metadata"]["labels"].take());
@@ -133,33 +171,38 @@ fn labelled(mut labels: Value) -> Value {
 }
 
 /// What the operator does in its own namespace, without what its ConfigMap needs elsewhere: here helm
-/// makes that, and the kubelet mounts it. Events are about its lease.
+/// makes them, and the kubelet mounts the one. It publishes its settings in the other; events are about
+/// its lease.
 fn role() -> anyhow::Result<Value> {
-    let mut role = named(deployed("Role")?);
+    let mut role = named(deployed_as("Role", "gantry-operator")?);
     let about = |rule: &Value, resource: &str| rule["resources"] == json!([resource]);
+    let verbs = |rule: &Value, verbs: &[&str]| rule["verbs"] == json!(verbs);
     let rules = role["rules"].as_array_mut().context("the Role has no rules")?;
-    rules.retain(|rule| !about(rule, "configmaps"));
-    let everywhere = deployed_cluster_role()?;
+    rules.retain(|rule| !about(rule, "configmaps") || verbs(rule, &["patch"]));
+    for rule in rules.iter_mut().filter(|it| about(it, "configmaps") && verbs(it, &["patch"])) {
+        rule["resourceNames"] = json!([in_effect("HELM_FULL")]);
+    }
+    let everywhere = deployed_as("ClusterRole", "gantry-operator")?;
     let events = everywhere["rules"].as_array().into_iter().flatten();
     rules.extend(events.filter(|rule| about(rule, "events")).cloned());
-    ensure!(rules.len() == 2, "the Role is not about leases and events alone: {rules:?}");
+    ensure!(rules.len() == 3, "the Role is not about settings, leases and events alone: {rules:?}");
     Ok(role)
 }
 
-fn deployed_cluster_role() -> anyhow::Result<Value> {
-    let all = manifests().into_iter().flat_map(|it| it.objects);
-    let mut found = all.filter(|it| it["kind"] == "ClusterRole");
-    found
-        .find(|it| it["metadata"]["name"] == "gantry-operator")
-        .context("config/operator has no ClusterRole gantry-operator")
-}
-
 fn role_binding() -> anyhow::Result<Value> {
-    let mut binding = named(deployed("RoleBinding")?);
+    let mut binding = named(deployed_as("RoleBinding", "gantry-operator")?);
     binding["roleRef"]["name"] = json!("HELM_FULL");
     binding["subjects"] = json!([{ "kind": "ServiceAccount", "name": "HELM_FULL" }]);
     binding["subjects"][0]["namespace"] = json!("HELM_NAMESPACE");
     Ok(binding)
+}
+
+/// The ConfigMap in which the operator publishes its settings: here it is made by helm, so that it goes
+/// with the release, and the operator needs no right to make any.
+fn settings_in_effect() -> anyhow::Result<Value> {
+    let mut map = configuration()?;
+    map["metadata"]["name"] = json!(in_effect("HELM_FULL"));
+    Ok(map)
 }
 
 fn configuration() -> anyhow::Result<Value> {
@@ -203,25 +246,40 @@ fn in_release(deployment: Value) -> anyhow::Result<Value> {
     container["imagePullPolicy"] = json!("HELM_PULL");
     container["resources"] = json!("HELM_RESOURCES");
     // The ConfigMap is there before the operator, which need not look for it.
+    // Its name is that of the settings it publishes. Where metrics are served is in it.
     let args = container["args"].as_array_mut().context("the container has no arguments")?;
-    let elsewhere = |arg: &str| arg.starts_with("--config=") || arg == "--check-user-access";
-    args.retain(|arg| !arg.as_str().is_some_and(elsewhere));
+    let begins = |arg: &Value, with: &str| arg.as_str().is_some_and(|arg| arg.starts_with(with));
+    let elsewhere = ["--metrics-bind-address=", "--check-user-access"];
+    args.retain(|arg| !elsewhere.iter().any(|it| begins(arg, it)));
+    for arg in args.iter_mut().filter(|arg| begins(arg, "--config=")) {
+        *arg = json!("--config=HELM_FULL");
+    }
     Ok(deployment)
 }
 
-/// Lets the operator read nodes, through a role that an administrator made. The namespace is in the
-/// name: releases of one name in two namespaces are two.
-fn node_view() -> Value {
+fn network_policy() -> anyhow::Result<Value> {
+    let mut policy = named(deployed("NetworkPolicy")?);
+    select(&mut policy["spec"]["podSelector"]["matchLabels"]);
+    Ok(policy)
+}
+
+/// Who may read the metrics of this release; the namespace is in the name as below.
+fn metrics_reader() -> anyhow::Result<Value> {
+    let mut role = named(deployed_as("ClusterRole", METRICS_READER)?);
+    role["metadata"]["name"] = json!("HELM_READER_NAME");
+    Ok(role)
+}
+
+/// Binds the account of the operator to a role that an administrator made or that every cluster has. The
+/// namespace is in the name: releases of one name in two namespaces are two.
+fn bound_in_cluster(name: &str, role: &str) -> Value {
     let labels = json!({
         "app.kubernetes.io/name": "gantry-operator", "app.kubernetes.io/part-of": "gantry",
     });
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "HELM_VIEW_NAME", "labels": labelled(labels) },
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "HELM_VIEW_ROLE",
-        },
+        "metadata": { "name": name, "labels": labelled(labels) },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
         "subjects": [
             { "kind": "ServiceAccount", "name": "HELM_FULL", "namespace": "HELM_NAMESPACE" },
         ],

@@ -14,7 +14,6 @@ use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
 use crate::jobs;
 use crate::manifests;
 use crate::operator::CONTROLLERS;
-use crate::output::Output;
 use crate::up::STATUS_PATH;
 
 /// Where the settings of the queue are.
@@ -42,8 +41,8 @@ pub(in crate::cli) struct Found {
     pub(in crate::cli) source: String,
     /// The keys below `mcad`, as the file has them.
     pub(in crate::cli) values: Value,
-    /// Whether the operator runs the queue at all.
-    is_on: bool,
+    /// What its user should know about them.
+    pub(in crate::cli) warnings: Vec<String>,
 }
 
 /// The words for settings that nobody has set.
@@ -51,13 +50,13 @@ const DEFAULTS: &str = "the default settings";
 
 impl SettingsFlags {
     /// Those of the file that is named, or the defaults.
-    pub(in crate::cli) fn of_file(&self) -> anyhow::Result<Found> {
+    fn of_file(&self) -> anyhow::Result<Found> {
         match &self.config_file {
             Some(path) => {
                 let name = path.display().to_string();
                 read(&files::read(path)?, format!("the settings of {name}"), &name)
             }
-            None => read("", format!("{DEFAULTS}; say --config-file for others"), "defaults"),
+            None => defaults(format!("{DEFAULTS}; say --config-file for others")),
         }
     }
 
@@ -68,42 +67,62 @@ impl SettingsFlags {
         Ok(found)
     }
 
-    /// Those of the file that is named, of `gantry up`, of the operator's ConfigMap, or the defaults.
-    pub(in crate::cli) async fn find(
-        &self,
-        cluster: &Reached,
-        output: &mut Output,
-    ) -> anyhow::Result<Found> {
+    /// Those of the file that is named, those in effect as `gantry up` or the operator publishes them,
+    /// those of the operator's ConfigMap, or the defaults.
+    pub(in crate::cli) async fn find(&self, cluster: &Reached) -> anyhow::Result<Found> {
         if self.config_file.is_some() {
             return self.of_file();
         }
         if let Some(found) = of_process(cluster).await? {
             return Ok(found);
         }
-        let found = match self.text(cluster).await {
-            Ok(Some((text, name))) => read(&text, format!("the settings of {name}"), &name)?,
+        if let Some(found) = self.in_effect(cluster).await? {
+            return Ok(found);
+        }
+        match self.text(cluster).await {
+            Ok(Some((text, name))) => {
+                let said = format!(
+                    "the settings of {name}; the operator publishes none that are in effect, and \
+                     its flags may say otherwise"
+                );
+                read(&text, said, &name)
+            }
             Ok(None) => {
-                let said = format!("{DEFAULTS}: the cluster has no ConfigMap {}", self.config);
-                read("", said, "defaults")?
+                defaults(format!("{DEFAULTS}: the cluster has no ConfigMap {}", self.config))
             }
             Err(Lookup::Ask(AskError::Forbidden { path, .. })) => {
-                let said = format!("{DEFAULTS}: you may not read {path}; say --config-file");
-                read("", said, "defaults")?
+                defaults(format!("{DEFAULTS}: you may not read {path}; say --config-file"))
             }
+            Err(Lookup::Ask(error)) => Err(error.into()),
+            Err(Lookup::Other(error)) => Err(error),
+        }
+    }
+
+    /// Those that the operator publishes: its file or ConfigMap, with its flags and variables.
+    async fn in_effect(&self, cluster: &Reached) -> anyhow::Result<Option<Found>> {
+        let name = source::in_effect(&self.config);
+        let looked = async {
+            let Some(namespace) = self.namespace(cluster, &[&name]).await? else { return Ok(None) };
+            Ok(Some((get(cluster, &namespace, &name).await?, namespace)))
+        };
+        let (map, namespace) = match looked.await {
+            Ok(Some(found)) => found,
+            // Whoever may not read it may still read the ConfigMap it was made from.
+            Ok(None) | Err(Lookup::Ask(AskError::Forbidden { .. })) => return Ok(None),
             Err(Lookup::Ask(error)) => return Err(error.into()),
             Err(Lookup::Other(error)) => return Err(error),
         };
-        if !found.is_on {
-            output.warning(
-                "the operator's configuration has mcadEnabled: false: nobody runs this queue",
-            );
-        }
-        Ok(found)
+        let Map::Present { data, .. } = map else { return Ok(None) };
+        let text = data.into_iter().find(|(key, _)| key == source::WRITTEN_KEY);
+        let Some((key, text)) = text else { return Ok(None) };
+        let name = format!("ConfigMap {namespace}/{name}, {key}");
+        read(&text, format!("the settings in effect of {name}"), &name).map(Some)
     }
 
     /// The text of the ConfigMap, and what it is called.
     async fn text(&self, cluster: &Reached) -> Result<Option<(String, String)>, Lookup> {
-        let Some(namespace) = self.namespace(cluster).await? else { return Ok(None) };
+        let names = if self.config == OWN { vec![OWN, LEGACY] } else { vec![self.config.as_str()] };
+        let Some(namespace) = self.namespace(cluster, &names).await? else { return Ok(None) };
         let mut seen = Seen {
             file: File::Unnamed,
             name: &self.config,
@@ -133,13 +152,12 @@ impl SettingsFlags {
         }
     }
 
-    /// The namespace that has a ConfigMap of the operator.
-    async fn namespace(&self, cluster: &Reached) -> Result<Option<String>, Lookup> {
+    /// The namespace that has a ConfigMap of one of these names; the first name that is found counts.
+    async fn namespace(&self, cluster: &Reached, names: &[&str]) -> Result<Option<String>, Lookup> {
         if let Some(namespace) = &self.config_namespace {
             return Ok(Some(namespace.clone()));
         }
         let usual = manifests::NAMESPACE.to_owned();
-        let names = if self.config == OWN { vec![OWN, LEGACY] } else { vec![self.config.as_str()] };
         for name in names {
             let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
             let list = match cluster.get(&path).await {
@@ -174,8 +192,7 @@ async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
         Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let keys = page.get("queue").filter(|it| it.is_object());
-    let keys = keys.map(|it| serde_json::json!({ "mcad": it }).to_string());
+    let keys = page.get("configuration").filter(|it| it.is_object()).map(Value::to_string);
     let Some(text) = keys else { return Ok(None) };
     let mut found = read(&text, "the settings of gantry up".to_owned(), "gantry up")?;
     if found.settings.user_access.is_checked() {
@@ -210,6 +227,13 @@ async fn get(cluster: &Reached, namespace: &str, name: &str) -> Result<Map, AskE
     Ok(Map::Present { data: data.collect(), binary: binary.map(|(key, _)| key.clone()).collect() })
 }
 
+/// Settings that nobody has set.
+fn defaults(source: String) -> anyhow::Result<Found> {
+    let mut found = read("", source, "defaults")?;
+    found.warnings.clear();
+    Ok(found)
+}
+
 /// Settings as a text has them, on top of the defaults.
 fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
     let (layer, report) = document::read(text, name);
@@ -220,11 +244,18 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
             bail!("cannot use {source}: {}", errors.join("; "))
         }
     };
+    let mut warnings: Vec<String> = checked.warnings.iter().map(ToString::to_string).collect();
+    if !checked.settings.mcad_enabled {
+        warnings.push(
+            "the operator's configuration has mcadEnabled: false: nobody runs this queue"
+                .to_owned(),
+        );
+    }
     Ok(Found {
         settings: jobs::settings(&checked.settings.mcad, &checked.settings.devices),
         source,
         values: checked.values.tree()["mcad"].clone(),
-        is_on: checked.settings.mcad_enabled,
+        warnings,
     })
 }
 
@@ -264,15 +295,23 @@ devices: {enabled: true}";
         };
         assert_eq!(found.settings, expected);
         assert_eq!(found.values["backoffTime"], 7);
-        assert!(found.is_on);
+        assert_eq!(found.warnings, [""; 0]);
         assert!(read("mcad: {preemption: true}", String::new(), "f").unwrap().settings.preemption);
-        assert!(!read("mcadEnabled: false", String::new(), "f").unwrap().is_on);
+        for text in ["mcadEnabled: false", "mcad: {enabled: false}"] {
+            let said = read(text, String::new(), "f").unwrap().warnings;
+            assert!(said.len() == 1 && said[0].contains("nobody runs this queue"), "{said:?}");
+        }
+        let said = read("mcad: {backoftime: 3}", String::new(), "f").unwrap().warnings;
+        assert_eq!(
+            said,
+            ["f:1:8: mcad.backoftime: ignored: unknown key; did you mean mcad.backoffTime?"]
+        );
     }
 
     #[test]
     fn nothing_said_is_what_the_operator_does_by_itself() {
-        let found = read("", DEFAULTS.to_owned(), "defaults").unwrap();
-        assert_eq!(found.settings, Settings::default());
+        let found = defaults(DEFAULTS.to_owned()).unwrap();
+        assert_eq!((found.settings, found.warnings), (Settings::default(), Vec::new()));
     }
 
     #[test]

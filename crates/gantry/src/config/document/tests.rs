@@ -46,6 +46,12 @@ fn cf_4_a_text_lies_on_top_of_the_defaults() {
         ),
         ("letter case of a key", "MCAD: {BackoffTime: 5}", "mcad.backoffTime", json!(5)),
         ("an old boolean", "mcadEnabled: no", "mcadEnabled", json!(false)),
+        (
+            "an address without quotes",
+            "metrics:\n  bindAddress: :8080\n",
+            "metrics.bindAddress",
+            json!(":8080"),
+        ),
         ("a rate", "clientConnection: {qps: 0.5}", "clientConnection.qps", json!(0.5)),
         (
             "a key of two sections",
@@ -130,7 +136,7 @@ leaderElection:
             "f:5:15: mcad.preemption: found \"true\", expected true or false, without quotes",
             "f:6:17: mcad.agentConfigs: found \"one\", expected a list of texts",
             "f:8:24: instascale.machineSetsStrategy: found \"steal\", expected reuse or duplicate",
-            "f:9:9: health: found a single value, expected a map of keys",
+            "f:9:9: health: found true, expected a map of keys",
             "f:11:18: leaderElection.leaseDuration: found 15, expected a duration such as 15s, 1m30s or 0s",
         ]
     );
@@ -141,8 +147,8 @@ fn cf_5_texts_that_are_no_configuration_are_refused() {
     let table = [
         ("no YAML", "a: [1\n", "f:1:4: not valid YAML"),
         ("a key twice", "mcad: {}\nmcad: {}\n", "f:2:1: duplicate key \"mcad\""),
-        ("a list", "- mcad\n", "f:1:1: found a single value, expected a map of keys"),
-        ("a word", "mcad\n", "f:1:1: found a single value, expected a map of keys"),
+        ("a list", "- mcad\n", "f:1:1: found a list, expected a map of keys"),
+        ("a word", "mcad\n", "f:1:1: found \"mcad\", expected a map of keys"),
         ("two documents", "mcad: {}\n---\nmetrics: {}\n", "f:3:1: found a second document"),
     ];
     for (why, text, expected) in table {
@@ -174,4 +180,116 @@ proptest! {
             None => prop_assert!(report.blames(&[key.path]), "{} {}", key.path, value),
         }
     }
+}
+
+#[test]
+fn cf_6_the_originals_switch_of_the_queue_works() {
+    for (text, expected) in [
+        ("mcad: {enabled: false}", false),
+        ("mcad: {enabled: true}", true),
+        ("mcad: {Enabled: false}", false),
+        ("mcad: {enabled: null}", true),
+        ("mcadEnabled: false\nmcad: {enabled: false}", false),
+    ] {
+        assert_eq!(value(text, "mcadEnabled"), json!(expected), "{text}");
+        assert_eq!(value(text, "instascale.enabled"), json!(false), "{text}");
+        assert!(read(text, "f").1.unknown.is_empty(), "{text}");
+    }
+    for text in
+        ["mcadEnabled: true\nmcad: {enabled: false}", "mcad: {enabled: false}\nmcadEnabled: true"]
+    {
+        let said = errors(text);
+        let [only] = said.as_slice() else { panic!("{said:?}") };
+        assert!(only.contains("mcadEnabled and mcad.enabled are the same; keep one"), "{only}");
+    }
+    assert_eq!(
+        errors("mcad: {enabled: maybe}"),
+        ["f:1:17: mcad.enabled: found \"maybe\", expected true or false"]
+    );
+}
+
+/// A name that several sections have is no hint: following it would switch on something else.
+#[test]
+fn a_hint_never_leads_to_another_section_by_a_common_name() {
+    for (text, expected) in [
+        ("enabled: true", "f:1:1: enabled: ignored: unknown key"),
+        ("logging: {enabled: false}", "f:1:11: logging.enabled: ignored: unknown key"),
+        ("logging: {name: a}", "f:1:11: logging.name: ignored: unknown key"),
+        (
+            "operator: {config: {mcad: {}}, health: {}, x: 1}",
+            "f:1:1: operator: ignored: unknown key; what is below it belongs at the top: health",
+        ),
+    ] {
+        assert_eq!(warnings(text), [expected], "{text}");
+    }
+}
+
+#[test]
+fn cf_6_the_manifest_of_a_config_map_stands_for_its_text() {
+    let map =
+        |rest: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n{rest}");
+    let text = map("data:\n  config.yaml: |\n    mcad: {backoffTime: 5}\n    other: 1\n");
+    assert_eq!(value(&text, "mcad.backoffTime"), json!(5));
+    assert_eq!(warnings(&text), ["f, config.yaml:2:1: other: ignored: unknown key"]);
+    let one = "cannot use ConfigMap c: exactly one data key must exist, found";
+    let table = [
+        (map(""), format!("f:1:1: {one} none")),
+        (map("data: {a: '', b: ''}\n"), format!("f:1:1: {one} 2: a, b")),
+        (
+            map("data: {a: ''}\nbinaryData: {c: AA==}\n"),
+            format!("f:1:1: {one} 1: a; binaryData does not count (c)"),
+        ),
+        (
+            map("data: {a: {mcad: {}}}\n"),
+            "f:4:11: data.a: found a map, expected the configuration as one text".to_owned(),
+        ),
+        (
+            map("data: {a: 'mcad: {backoffTime: x}'}\n"),
+            "f, a:1:21: mcad.backoffTime: found \"x\"".to_owned(),
+        ),
+        (
+            map("data: {a: '{apiVersion: v1, kind: ConfigMap, data: {b: \"mcad: {}\"}}'}\n"),
+            "f, a:1:1: found an object of kind ConfigMap (v1)".to_owned(),
+        ),
+    ];
+    for (text, expected) in table {
+        let said = errors(&text);
+        assert!(said.len() == 1 && said[0].starts_with(&expected), "{text}: {said:?}");
+    }
+}
+
+/// What is not the keys of a configuration is refused as a whole, not ignored key by key.
+#[test]
+fn cf_6_other_objects_and_other_forms_are_refused() {
+    let object = "expected the keys of the configuration, or a ConfigMap with them";
+    let table = [
+        ("apiVersion: apps/v1\nkind: Deployment\nspec: {}\n", object),
+        ("apiVersion: v1\nkind: List\nitems: [{kind: ConfigMap}]\n", object),
+        ("apiVersion: v1\nkind: Secret\nstringData: {config.yaml: 'mcad: {}'}\n", object),
+        ("- mcad: {}\n", "found a list, expected a map of keys"),
+        ("mcad\n", "found \"mcad\", expected a map of keys"),
+        ("mcad: [preemption]\n", "mcad: found a list, expected a map of keys"),
+        ("mcad: true\n", "mcad: found true, expected a map of keys"),
+        ("mcad: {}\nmcad: {preemption: true}\n", "duplicate key \"mcad\""),
+        ("mcad: {preemption: true, preemption: false}\n", "duplicate key \"preemption\""),
+        ("mcad: {}\n---\nmcad: {preemption: true}\n", "found a second document, expected one"),
+    ];
+    for (text, expected) in table {
+        let said = errors(text);
+        assert!(said.len() == 1 && said[0].contains(expected), "{text}: {said:?}");
+    }
+    // A configuration that also says what it is, as component configurations do.
+    let text = "apiVersion: x/v1\nkind: ControllerManagerConfig\nmcad: {backoffTime: 5}\n";
+    assert_eq!(value(text, "mcad.backoffTime"), json!(5));
+    assert_eq!(read(text, "f").1.unknown, ["apiVersion", "kind"]);
+}
+
+#[test]
+fn cf_6_a_text_that_sets_nothing_is_warned_about() {
+    let said = "f: sets nothing: every value is the default; write keys, or remove it";
+    for text in ["", "# nothing\n", "null\n", "---\n"] {
+        assert_eq!(warnings(text), [said], "{text:?}");
+        assert_eq!(errors(text), [""; 0], "{text:?}");
+    }
+    assert_eq!(warnings("mcad: {}"), [""; 0]);
 }

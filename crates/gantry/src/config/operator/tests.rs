@@ -55,7 +55,10 @@ fn op_9_nothing_needs_to_be_said() {
     assert_eq!(client_connection.rate(), Some((50.0, 100)));
     assert_eq!(client_connection.kubeconfig, "");
     assert_eq!(logging.verbosity, None);
-    assert_eq!(metrics.bind_address, BindAddress::Everywhere(8080));
+    let local = BindAddress::At(([127, 0, 0, 1], 8080).into());
+    let (cert_file, key_file) = (String::new(), String::new());
+    let expected = MetricsServer { bind_address: local, secure_serving: true, cert_file, key_file };
+    assert_eq!(metrics, expected);
     assert_eq!(health.bind_address, BindAddress::Everywhere(8081));
     assert_eq!(health.endpoints(), Endpoints::default());
     let seconds = Duration::from_secs;
@@ -147,10 +150,12 @@ fn op_6_every_key_reaches_the_structure() {
             ("leaderElection.leaseDuration", _) => json!("31s"),
             ("leaderElection.renewDeadline", _) => json!("11s"),
             ("leaderElection.retryPeriod", _) => json!("3s"),
-            // The only word there is, the one that must not be said, and a pair.
+            // The only word there is, the one that must not be said, and pairs.
             (
                 "leaderElection.resourceLock"
                 | "mcad.dispatcher"
+                | "metrics.certFile"
+                | "metrics.keyFile"
                 | "instascale.ocmSecretRef.name"
                 | "instascale.ocmSecretRef.namespace",
                 _,
@@ -325,7 +330,7 @@ fn addresses_mean_what_the_table_says() {
     let at = |text: &str| settings(text);
     assert_eq!(at("metrics: {bindAddress: '0'}").metrics.bind_address, BindAddress::Disabled);
     let metrics = at("metrics: {bindAddress: ''}").metrics;
-    assert_eq!(metrics.bind_address, BindAddress::Everywhere(8080));
+    assert_eq!(metrics.bind_address, BindAddress::At(([127, 0, 0, 1], 8080).into()));
     assert_eq!(at("health: {bindAddress: 0}").health.bind_address, BindAddress::Disabled);
     assert_eq!(at("health: {bindAddress: ''}").health.bind_address, BindAddress::Disabled);
 }
@@ -349,4 +354,44 @@ fn ds_9_authors_are_asked_for_where_the_server_is_answered() {
     let said = errors("mcad: {checkUserAccess: true}\ndevices: {webhook: {bindAddress: '0'}}");
     let words = "switches off what mcad.checkUserAccess switches on; name an address";
     assert!(said[0].contains("devices.webhook.bindAddress") && said[0].contains(words), "{said:?}");
+}
+
+#[test]
+fn metrics_without_tls_and_tokens_stay_on_loopback() {
+    for good in ["127.0.0.1:1", "localhost:1", "[::1]:1", "0"] {
+        settings(&format!("metrics: {{bindAddress: '{good}', secureServing: false}}"));
+    }
+    for wrong in [":1", "0.0.0.0:1", "[::]:1", "10.1.2.3:1"] {
+        let said = errors(&format!("metrics: {{bindAddress: '{wrong}', secureServing: false}}"));
+        let expected = "metrics.secureServing: found false, expected true: metrics.bindAddress is";
+        assert!(said.len() == 1 && said[0].contains(expected), "{wrong}: {said:?}");
+        settings(&format!("metrics: {{bindAddress: '{wrong}'}}"));
+    }
+}
+
+/// A kubelet has no token, so what takes one cannot answer probes too.
+#[test]
+fn metrics_with_tokens_are_apart_from_probes() {
+    for same in [":8081", "127.0.0.1:8081"] {
+        let both = format!("metrics: {{bindAddress: '{same}'}}\nhealth: {{bindAddress: '{same}'}}");
+        let said = errors(&both);
+        assert!(said.len() == 1 && said[0].contains("health.bindAddress too"), "{said:?}");
+    }
+    settings(
+        "metrics: {bindAddress: 'localhost:1', secureServing: false}\nhealth: {bindAddress: 'localhost:1'}",
+    );
+    settings("metrics: {bindAddress: 'localhost:0'}\nhealth: {bindAddress: 'localhost:0'}");
+    settings("metrics: {bindAddress: '0'}\nhealth: {bindAddress: '0'}");
+}
+
+#[test]
+fn a_certificate_of_metrics_has_a_key() {
+    let said = errors("metrics: {certFile: /a}");
+    assert!(said[0].contains("metrics.certFile: is of no use without metrics.keyFile"), "{said:?}");
+    let said = errors("metrics: {keyFile: /a}");
+    assert!(said[0].contains("metrics.keyFile: is of no use without metrics.certFile"), "{said:?}");
+    let both = settings("metrics: {certFile: /a, keyFile: /b}").metrics;
+    assert_eq!((&*both.cert_file, &*both.key_file), ("/a", "/b"));
+    let unused = checked("metrics: {certFile: /a, keyFile: /b, secureServing: false}").unwrap();
+    assert_eq!(unused.warnings.len(), 1, "{:?}", unused.warnings);
 }

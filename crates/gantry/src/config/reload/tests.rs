@@ -58,13 +58,13 @@ fn every_look_says_what_is_new_and_nothing_twice() {
         (
             "a value that needs a start",
             seen(MOVED),
-            vec![r#"waits metrics.bindAddress ":8080" -> ":1""#],
+            vec![r#"waits metrics.bindAddress "127.0.0.1:8080" -> ":1""#],
         ),
         ("is said once", seen(MOVED), vec![]),
         (
             "again if it is another",
             seen(ELSEWHERE),
-            vec![r#"waits metrics.bindAddress ":8080" -> ":2""#],
+            vec![r#"waits metrics.bindAddress "127.0.0.1:8080" -> ":2""#],
         ),
         (
             "a wrong one is refused as a whole",
@@ -90,7 +90,7 @@ fn every_look_says_what_is_new_and_nothing_twice() {
             vec![
                 "recovered",
                 "applied mcad.backoffTime 5 -> 6",
-                r#"back metrics.bindAddress ":8080" -> ":2""#,
+                r#"back metrics.bindAddress "127.0.0.1:8080" -> ":2""#,
                 "warning f:2:1: other: ignored: unknown key",
                 "unknown other",
             ],

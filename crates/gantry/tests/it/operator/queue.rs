@@ -11,7 +11,7 @@ use crate::shared_operator::{Site, done, manifests};
 
 const CONFIG: &str = "\
 health: {bindAddress: '127.0.0.1:0'}
-metrics: {bindAddress: '[::1]:0'}
+metrics: {bindAddress: '[::1]:0', secureServing: false}
 leaderElection: {leaderElect: false}
 ";
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";

@@ -32,7 +32,7 @@ async fn until_shown(address: &str, wanted: impl Fn(&Value) -> bool) {
 async fn cf_7_a_file_that_is_replaced_acts_as_far_as_it_can() {
     let (_server, site) = site().await;
     allow(&site).await;
-    let ports = "metrics: {bindAddress: '[::1]:0'}\n";
+    let ports = "metrics: {bindAddress: '[::1]:0', secureServing: false}\n";
     let (mut operator, folder) = start(&site, &with(ports)).await;
     let (probes, metrics) = (operator.address(), operator.address());
     until_page(&probes, "/readyz", |status, _| status == 200).await;

@@ -16,7 +16,7 @@ const CONFIG: &str = "\
 simulation: {enabled: true}
 leaderElection: {leaderElect: true, leaseDuration: 90s, renewDeadline: 60s, retryPeriod: 500ms}
 health: {bindAddress: '127.0.0.1:0'}
-metrics: {bindAddress: '[::1]:0'}
+metrics: {bindAddress: '[::1]:0', secureServing: false}
 ";
 const MERGE: &str = "application/merge-patch+json";
 

@@ -153,7 +153,7 @@ async fn c_4_an_operator_serves_probes_and_metrics_and_stops_when_told() {
     let kubeconfig = site.kubeconfig().await;
     for signal in [Signal::TERM, Signal::INT] {
         let text = "health: {bindAddress: '127.0.0.1:0', readinessEndpointName: readiness}\n\
-                    metrics: {bindAddress: 'localhost:0'}\nextra: 1\nmcad: {odd: 1}\nmcadEnabled: false\n";
+                    metrics: {bindAddress: 'localhost:0', secureServing: false}\nextra: 1\nmcad: {odd: 1}\nmcadEnabled: false\n";
         // One port that the system chooses is not shared: there would be no telling which.
         let (_folder, file) = super::file(&text.replace("localhost", "[::1]"));
         let mut operator = Operator::start(&[
@@ -203,7 +203,7 @@ async fn an_address_that_is_taken_ends_the_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let flag = format!("--config-file={}", site.folder.path().join("absent").display());
     let (_folder, file) = super::file(&format!(
-        "health: {{bindAddress: \"{0}\"}}\nmetrics: {{bindAddress: \"{0}\"}}\n",
+        "health: {{bindAddress: \"{0}\"}}\nmetrics: {{bindAddress: \"{0}\", secureServing: false}}\n",
         taken.local_addr().unwrap()
     ));
     let arguments =

@@ -325,6 +325,12 @@ async fn ds_9_a_cluster_asks_what_authors_may_create() {
     let page = crate::gantry(&["queue", "-o", "json", "--kubeconfig", &kubeconfig]);
     let page: Value = serde_json::from_str(&page.out).unwrap();
     assert_eq!(page["settings"]["values"]["checkUserAccess"], true, "{page:#}");
+    // All of the settings in effect, those about devices too.
+    let shown = cluster.get("/gantry/status").await;
+    let expected = json!({
+        "mcad": { "quotaEnabled": false, "checkUserAccess": true }, "devices": { "enabled": true },
+    });
+    assert_eq!(shown["configuration"], expected, "{shown:#}");
 }
 
 /// An AppWrapper around one object, and what the server says of it in the end.

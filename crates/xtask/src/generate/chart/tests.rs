@@ -26,9 +26,13 @@ fn said(key: &str) -> Vec<String> {
 #[test]
 fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
     let kinds = [
+        "ClusterRole",
+        "ClusterRoleBinding",
         "ClusterRoleBinding",
         "ConfigMap",
+        "ConfigMap",
         "Deployment",
+        "NetworkPolicy",
         "Role",
         "RoleBinding",
         "Service",
@@ -43,9 +47,31 @@ fn cs_26_and_cs_46_nothing_that_is_shared_is_touched() {
 
 #[test]
 fn cs_8_only_a_role_that_was_named_is_bound_in_the_cluster() {
-    let template = file("templates/node-view.yaml");
-    assert!(template.starts_with("{{- if .Values.global.nodeViewClusterRole }}\n"), "{template}");
-    assert!(template.ends_with("\n{{- end }}\n"), "{template}");
+    let (nodes, metrics) = ("nodeViewClusterRole", "metricsAuthClusterRole");
+    let table = [("node-view", nodes), ("metrics-auth", metrics), ("metrics-reader", metrics)];
+    for (name, value) in table {
+        let template = file(&format!("templates/{name}.yaml"));
+        let begin = format!("{{{{- if .Values.global.{value} }}}}\n");
+        assert!(template.starts_with(&begin), "{template}");
+        assert!(template.ends_with("\n{{- end }}\n"), "{template}");
+    }
+    let in_cluster = files().into_iter().filter(|it| it.content.contains("\nkind: ClusterRole"));
+    assert_eq!(in_cluster.count(), table.len(), "nothing else is cluster-scoped");
+}
+
+/// The chart gives up the same privileges as config/operator.
+#[test]
+fn the_pod_gives_up_every_privilege() {
+    let template = file("templates/deployment.yaml");
+    for line in [
+        "        runAsNonRoot: true\n",
+        "          type: RuntimeDefault\n",
+        "          allowPrivilegeEscalation: false\n",
+        "            drop:\n            - ALL\n",
+        "          readOnlyRootFilesystem: true\n",
+    ] {
+        assert!(template.contains(line), "{line:?} in\n{template}");
+    }
 }
 
 #[test]

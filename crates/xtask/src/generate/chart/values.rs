@@ -63,6 +63,17 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
         ),
         entry(
             "global",
+            "metricsAuthClusterRole",
+            json!(""),
+            text(),
+            "A ClusterRole that may create TokenReviews and SubjectAccessReviews, such as \
+             `system:auth-delegator`, which is then bound to the operator's account: metrics are served \
+             with TLS to whoever may read them, and there are a Service and the ClusterRole \
+             `<namespace>-<release>-metrics-reader`. That takes an administrator. Empty: metrics are \
+             served within the pod alone, to `kubectl port-forward`.",
+        ),
+        entry(
+            "global",
             "local",
             json!(false),
             json!({ "type": "boolean" }),
@@ -103,6 +114,14 @@ pub(super) fn entries(deployment: &Value) -> Vec<Entry> {
                 "additionalProperties": false,
             } }),
             "The Secrets with which it is pulled, each as `name: …`.",
+        ),
+        entry(
+            "operator",
+            "networkPolicy",
+            json!(true),
+            json!({ "type": "boolean" }),
+            "Whether a NetworkPolicy lets in only readers of metrics, from namespaces with the label \
+             `metrics: enabled`, and callers of webhooks. Kubelets reach the probes in any case.",
         ),
         entry(
             "operator",

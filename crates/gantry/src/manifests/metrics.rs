@@ -1,0 +1,53 @@
+//! Who may read the operator's metrics, and from where.
+
+use serde_json::{Value, json};
+
+use super::{cluster_binding, cluster_wide, in_namespace, rule};
+
+/// The Service of the metrics.
+pub const METRICS_SERVICE: &str = "manager-metrics";
+/// Lets the operator ask the API server who reads its metrics.
+pub const METRICS_AUTH: &str = "gantry-metrics-auth";
+/// Lets somebody read the metrics; bind it to the account of Prometheus.
+pub const METRICS_READER: &str = "gantry-metrics-reader";
+/// Namespaces with this label, set to `enabled`, reach the port of the metrics.
+pub const METRICS_LABEL: &str = "metrics";
+
+/// The rights of reviews, and the right to read.
+pub(super) fn access() -> Vec<Value> {
+    let about = "Lets the operator ask the API server whose token a reader of its metrics shows, and \
+                 whether that user may read them.";
+    let reviews = [
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ];
+    let reader = json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]);
+    let mut read = cluster_wide(
+        METRICS_READER,
+        "Lets somebody read the operator's metrics. Bind it to the account of Prometheus.",
+        &[],
+    );
+    read["rules"] = reader;
+    vec![cluster_wide(METRICS_AUTH, about, &reviews), cluster_binding(METRICS_AUTH), read]
+}
+
+/// Who reaches the ports of the operator. Its probes are for the kubelet of its node, which no policy
+/// keeps away; webhooks are called by API servers, which are in no namespace.
+pub(super) fn network_policy() -> Value {
+    let port = |port: Value| json!([{ "protocol": "TCP", "port": port }]);
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": in_namespace("gantry-operator"),
+        "spec": {
+            "podSelector": { "matchLabels": { "app.kubernetes.io/name": "gantry-operator" } },
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [{ "namespaceSelector": { "matchLabels": { METRICS_LABEL: "enabled" } } }],
+                    "ports": port(json!("metrics")),
+                },
+                { "ports": port(json!(9443)) },
+            ],
+        },
+    })
+}
