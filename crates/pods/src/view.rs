@@ -1,6 +1,7 @@
 //! What controllers read of pods, nodes and namespaces: only what somebody decides by.
 
 mod budget;
+mod claims;
 mod namespace;
 mod node;
 mod placement;
@@ -8,6 +9,9 @@ mod pod;
 mod share;
 
 pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
+pub use claims::{
+    ClaimSource, EphemeralSource, PodResourceClaim, PodResourceClaimStatus, UsedClaim, Volume,
+};
 pub use namespace::{Namespace, NamespaceStatus};
 pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
 pub use placement::{
@@ -15,10 +19,9 @@ pub use placement::{
     Preferred, SpreadConstraint, Toleration, Weighted,
 };
 pub use pod::{
-    ClaimSource, Condition, Container, ContainerState, ContainerStatus, EphemeralSource, Named,
-    Phase, Pod, PodAddress, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus, Port,
-    ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, UsedClaim, Variable,
-    Volume, Waiting,
+    Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodAddress, PodSpec,
+    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable,
+    Waiting,
 };
 pub use share::{Rounding, Share};
 
