@@ -1,6 +1,7 @@
 //! Wires the queue: its controllers, the settings they decide by, the kinds their items may be of, and
 //! what is counted.
 
+pub mod admission;
 mod counts;
 pub(crate) mod reviewer;
 mod scout;
@@ -14,7 +15,7 @@ use gantry_queue::access::{Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota_status::QuotaStatus;
 use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, charge};
-use gantry_reconcile::{Resource, View as _};
+use gantry_reconcile::{Resource, View as _, World};
 use kube::Client;
 
 use crate::config::operator::{self, DemandInference};
@@ -55,11 +56,12 @@ impl Part {
         let handle = Arc::<OnceLock<Handle>>::default();
         let catalog = Catalog::open();
         let reviewer = || Arc::new(Reviewer::new(catalog.clone()));
+        let live = Live::new(settings);
         Ok(Self {
-            settings: Live::new(settings),
+            settings: live.clone(),
             reviewer: settings.check_user_access.then(reviewer),
             scout: Arc::new(Scout::new(catalog)),
-            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle))?),
+            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle), live.clone())?),
             handle,
         })
     }
@@ -81,8 +83,12 @@ impl Part {
             Seat { workers: HANDS, ..seat(Arc::new(progress)) },
         ];
         if self.settings.get().quota {
-            let standing = move |it: &AppWrapper| charge::standing(it, &live.get());
-            seats.push(seat(Arc::new(QuotaStatus::new(standing))).alone());
+            let standing =
+                move |world: &World, it: &AppWrapper| charge::standing_in(world, it, &live.get());
+            // What its pods ask for is said in its message, whenever that is more than was admitted.
+            let status = QuotaStatus::new(standing)
+                .or_when(|old, new| old.status.message != new.status.message);
+            seats.push(seat(Arc::new(status)).alone());
         }
         seats.retain(|it| runs(it.controller.name()));
         seats.push(seat(Arc::<Scout>::clone(&self.scout)).alone());
@@ -131,6 +137,12 @@ impl Part {
         });
     }
 
+    /// What those decide by who answer the API server about AppWrappers.
+    pub(crate) fn admission(&self) -> Option<admission::Known> {
+        let handle = self.handle.get()?.clone();
+        Some(admission::Known { handle, settings: self.settings.clone() })
+    }
+
     /// The settings it decides by, as they change.
     pub(crate) fn live(&self) -> Live {
         self.settings.clone()
@@ -154,6 +166,7 @@ pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings
         backoff_time,
         head_of_line_holding_time,
         quota_enabled,
+        require_quota_bindings,
         // Refused when it is on.
         dispatcher: _,
         agent_configs: _,
@@ -173,6 +186,7 @@ pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings
         backoff: *backoff_time,
         holding: *head_of_line_holding_time,
         quota: *quota_enabled,
+        require_quota_bindings: *require_quota_bindings,
         inference: match demand_inference {
             DemandInference::Compat => Inference::Compat,
             DemandInference::Full => Inference::Full,
@@ -205,7 +219,9 @@ mod tests {
     #[test]
     fn cf_4_what_nobody_configured_is_as_the_queue_has_it() {
         assert_eq!(of(""), Settings::default());
-        let other = of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: full, \
+        let other =
+            of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: compat, \
+                        requireQuotaBindings: true, \
                         requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true, \
                         packingCheck: true, fairness: true, activeEviction: true, \
                         checkUserAccess: true}\n\
@@ -213,7 +229,8 @@ mod tests {
         let expected = Settings {
             backoff: std::time::Duration::from_secs(7),
             holding: std::time::Duration::from_secs(3),
-            inference: Inference::Full,
+            inference: Inference::Compat,
+            require_quota_bindings: true,
             requeue_interval: std::time::Duration::from_secs(5),
             wake_on_release: false,
             quota: true,

@@ -201,7 +201,7 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
         biased;
         // Each may be dropped: what is half written is found by the next start.
         () = std::future::ready(()), if token.is_cancelled() => {}
-        started = webhook::start(&start, &mut shell) => started?,
+        started = webhook::start(&start, &mut shell, standing.leaves.clone()) => started?,
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             token.cancel();

@@ -7,6 +7,7 @@ use gantry_queue::author;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::jobs::admission::LeafAdmission;
 use crate::manifests::NAMESPACE;
 use crate::up::{Door, SOURCE};
 use crate::{devices, jobs};
@@ -54,6 +55,13 @@ impl Questions {
         Some(admission::answer(mode, question, review))
     }
 
+    /// The same, with what the queue says about the leaves that AppWrappers name.
+    #[must_use]
+    pub fn answer_with(&self, path: &str, review: &Value, leaves: &LeafAdmission) -> Option<Value> {
+        let answer = self.answer(path, review)?;
+        Some(if path == author::PATH { leaves.complete(review, answer) } else { answer })
+    }
+
     /// Whether anything is asked at a path.
     #[must_use]
     pub fn are_asked_at(&self, path: &str) -> bool {
@@ -79,9 +87,14 @@ impl Questions {
 ///
 /// # Errors
 /// The server refuses them.
-pub async fn settle(api: &Api, door: &Door, questions: Questions) -> anyhow::Result<()> {
+pub async fn settle(
+    api: &Api,
+    door: &Door,
+    questions: Questions,
+    leaves: LeafAdmission,
+) -> anyhow::Result<()> {
     api.answer(NAMESPACE, SERVICE, move |path, review| {
-        questions.answer(path, review).unwrap_or_else(|| json!({}))
+        questions.answer_with(path, review, &leaves).unwrap_or_else(|| json!({}))
     });
     if !questions.authors {
         // Nobody answers, and what is made until somebody does has no author that can be believed.

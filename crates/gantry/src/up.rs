@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 
 use crate::containers::Scribe;
 use crate::devices::{self, Reader};
+use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use arrivals::Arrivals;
 use programs::Told;
@@ -263,6 +264,7 @@ pub fn start(
     logs: &Logs,
     tasks: &mut Tasks,
     metrics: &Metrics,
+    leaves: &LeafAdmission,
 ) -> anyhow::Result<Cluster> {
     let clock = tasks.clock().clone();
     let started = clock.now();
@@ -316,6 +318,7 @@ pub fn start(
     configs.spawn(tasks, handle.clone(), devices::door(api).client());
     if let Some(part) = queue {
         part.spawn(tasks, &handle, server.client.clone(), Rights::All);
+        leaves.follow(part.admission());
     }
     let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
     let stage = tasks.child();

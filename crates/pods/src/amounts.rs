@@ -60,6 +60,11 @@ impl Amounts {
         self.join(other, i64::saturating_sub);
     }
 
+    /// Raises each amount to that of `other` where it is smaller.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.join(other, i64::max);
+    }
+
     /// So many times this.
     #[must_use]
     pub fn times(&self, count: i64) -> Self {

@@ -21,8 +21,14 @@ use crate::view::{Container, Pod, PodSpec, Toleration};
 pub struct Demand {
     /// As MCAD counts it: cpu, memory and GPUs.
     pub compat: Amounts,
-    /// As the scheduler will count it: everything.
+    /// As the scheduler will count it: everything, and never less than the templates ask for.
     pub full: Amounts,
+    /// What the templates ask for, as the scheduler will count it, beyond what is stated; item by item, so
+    /// that one which states too much does not make up for another.
+    pub missing: Amounts,
+    /// What is charged as MCAD counts it, with every resource: what is declared or, without a declaration,
+    /// what MCAD finds.
+    pub stated: Amounts,
     /// Which taints the pods put up with.
     pub reach: Reach,
 }
@@ -36,22 +42,49 @@ impl Demand {
             sets.iter().filter_map(move |set| object.pointer(&format!("{}/spec", set.place)))
         });
         let reach = Reach::of(templates);
-        if !declared.is_empty() {
-            let sum = |rest| total(declared.iter().map(|it| pods(it, rest)));
-            return Self { compat: sum(Rest::Ignored), full: sum(Rest::Counted), reach };
-        }
-        let full = sets.iter().filter_map(|set| {
+        let templates = total(sets.iter().filter_map(|set| {
             let spec = object?.pointer(&format!("{}/spec", set.place))?;
             Some(as_scheduled(spec).times(set.replicas))
-        });
-        Self { compat: object.map(compat).unwrap_or_default(), full: total(full), reach }
+        }));
+        if declared.is_empty() {
+            let compat = object.map(compat).unwrap_or_default();
+            let mut stated = compat.clone();
+            stated.others.clone_from(&templates.others);
+            let missing = templates.without(&stated);
+            return Self { compat, full: templates, missing, stated, reach };
+        }
+        let sum = |rest| total(declared.iter().map(|it| pods(it, rest)));
+        let stated = sum(Rest::Counted);
+        let mut full = stated.clone();
+        // Whoever writes the declaration writes the template too; only the template makes pods.
+        full.raise_to(&templates);
+        let missing = templates.without(&stated);
+        Self { compat: sum(Rest::Ignored), full, missing, stated, reach }
     }
 
     /// Counts another item in.
     pub fn add(&mut self, other: &Self) {
         self.compat.add(&other.compat);
         self.full.add(&other.full);
+        self.missing.add(&other.missing);
+        self.stated.add(&other.stated);
         self.reach.add(&other.reach);
+    }
+
+    /// What is charged of what the templates ask for, where that is less: the name of each resource, and how
+    /// much is charged and asked for.
+    #[must_use]
+    pub fn understated(&self, inference: Inference) -> Vec<(String, i64, i64)> {
+        match inference {
+            Inference::Compat => {
+                let mut asked = self.stated.clone();
+                asked.add(&self.missing);
+                let lacks = asked.lacking(&self.stated);
+                lacks.iter().map(|it| (it.name.to_owned(), it.available, it.wanted)).collect()
+            }
+            // Never: it is counted in.
+            Inference::Full => Vec::new(),
+        }
     }
 
     /// What counts.
@@ -64,14 +97,15 @@ impl Demand {
     }
 }
 
-/// How demand is found that is not declared.
+/// How demand is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Inference {
-    /// As MCAD does: containers at the two usual places, times `spec.replicas`.
-    #[default]
+    /// As MCAD does: what is declared, whatever the templates ask for; else containers at the two usual
+    /// places, times `spec.replicas`.
     Compat,
-    /// As the scheduler will count the pods of every kind that is known to have some; all resources
-    /// count.
+    /// As the scheduler will count the pods of every kind that is known to have some, and never less than
+    /// what is declared; all resources count.
+    #[default]
     Full,
 }
 

@@ -12,19 +12,26 @@ pub struct PodSet {
 }
 
 /// The pod templates of an object. For kinds that nobody knows these are the two usual places.
+///
+/// Kinds are told by their group, whatever the version: who asks for another version must not be charged
+/// for less.
 #[must_use]
 pub fn find(object: &Value) -> Vec<PodSet> {
     let text = |name: &str| object[name].as_str().unwrap_or_default();
-    match (text("apiVersion"), text("kind")) {
-        ("v1", "Pod") => one("", 1),
-        ("batch/v1", "Job") => one("/spec/template", pods_of_job(&object["spec"])),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet") => jobs_of_set(object),
-        ("kubeflow.org/v1", "PyTorchJob") => {
-            let roles = ["Master", "Worker"].into_iter();
-            roles.filter_map(|role| role_of(object, role)).collect()
+    let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+    match (group, text("kind")) {
+        ("", "Pod") => one("", 1),
+        ("batch", "Job") => one("/spec/template", pods_of_job(&object["spec"])),
+        ("batch", "CronJob") => {
+            let job = &object["spec"]["jobTemplate"]["spec"];
+            one("/spec/jobTemplate/spec/template", pods_of_job(job))
         }
-        ("ray.io/v1", "RayCluster") => ray_cluster(object, "/spec"),
-        ("ray.io/v1", "RayJob") => ray_cluster(object, "/spec/rayClusterSpec"),
+        ("jobset.x-k8s.io", "JobSet") => jobs_of_set(object),
+        ("kubeflow.org", _) if has_roles(object) => roles(object),
+        ("leaderworkerset.x-k8s.io", "LeaderWorkerSet") => leaders_and_workers(object),
+        ("ray.io", "RayCluster") => ray_cluster(object, "/spec"),
+        ("ray.io", "RayJob") => ray_cluster(object, "/spec/rayClusterSpec"),
+        ("ray.io", "RayService") => ray_cluster(object, "/spec/rayClusterConfig"),
         (_, _) if object.pointer("/spec/template").is_some() => {
             one("/spec/template", count(&object["spec"]["replicas"]))
         }
@@ -45,9 +52,14 @@ pub fn count(number: &Value) -> i64 {
     number.as_i64().unwrap_or(1).max(0)
 }
 
-/// As many pods of a job as run at once.
+/// As many pods of a job as run at once. A job without `completions` is a work queue: all of its pods run
+/// until one has succeeded.
 fn pods_of_job(spec: &Value) -> i64 {
-    count(&spec["parallelism"]).min(count(&spec["completions"]))
+    let parallelism = count(&spec["parallelism"]);
+    match &spec["completions"] {
+        Value::Null => parallelism,
+        completions => parallelism.min(count(completions)),
+    }
 }
 
 fn jobs_of_set(object: &Value) -> Vec<PodSet> {
@@ -60,10 +72,43 @@ fn jobs_of_set(object: &Value) -> Vec<PodSet> {
     jobs.map(set).collect()
 }
 
-fn role_of(object: &Value, role: &str) -> Option<PodSet> {
-    let place = format!("/spec/pytorchReplicaSpecs/{role}");
-    let replicas = count(&object.pointer(&place)?["replicas"]);
-    Some(PodSet { place: format!("{place}/template"), replicas })
+/// Where jobs of Kubeflow have their roles, such as `pytorchReplicaSpecs`.
+fn role_maps(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    let fields = object["spec"].as_object().into_iter().flatten();
+    fields.filter(|(name, roles)| name.ends_with("ReplicaSpecs") && roles.is_object())
+}
+
+fn has_roles(object: &Value) -> bool {
+    role_maps(object).next().is_some()
+}
+
+fn roles(object: &Value) -> Vec<PodSet> {
+    let mut sets = Vec::new();
+    for (field, roles) in role_maps(object) {
+        for (role, spec) in roles.as_object().into_iter().flatten() {
+            let role = role.replace('~', "~0").replace('/', "~1");
+            sets.push(PodSet {
+                place: format!("/spec/{field}/{role}/template"),
+                replicas: count(&spec["replicas"]),
+            });
+        }
+    }
+    sets
+}
+
+/// Groups of one leader and workers. Without a template of its own the leader is like the workers.
+fn leaders_and_workers(object: &Value) -> Vec<PodSet> {
+    let groups = count(&object["spec"]["replicas"]);
+    let place = "/spec/leaderWorkerTemplate";
+    let size = count(&object["spec"]["leaderWorkerTemplate"]["size"]);
+    let leader = format!("{place}/leaderTemplate");
+    let leader = object.pointer(&leader).map(|_| PodSet { place: leader, replicas: groups });
+    let workers = if leader.is_some() { size.saturating_sub(1).max(0) } else { size };
+    let replicas = groups.saturating_mul(workers);
+    leader
+        .into_iter()
+        .chain([PodSet { place: format!("{place}/workerTemplate"), replicas }])
+        .collect()
 }
 
 fn ray_cluster(object: &Value, spec: &str) -> Vec<PodSet> {
@@ -73,7 +118,7 @@ fn ray_cluster(object: &Value, spec: &str) -> Vec<PodSet> {
     let groups = groups.map(Vec::as_slice).unwrap_or_default().iter().enumerate();
     let group = |(at, group): (usize, &Value)| PodSet {
         place: format!("{spec}/workerGroupSpecs/{at}/template"),
-        replicas: count(&group["replicas"]),
+        replicas: count(&group["replicas"]).saturating_mul(count(&group["numOfHosts"])),
     };
     head.into_iter().chain(groups.map(group)).collect()
 }
@@ -104,6 +149,44 @@ mod tests {
             (
                 json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {}}}),
                 vec![("/spec/template", 1)],
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 5, "template": {}}}),
+                vec![("/spec/template", 5)],
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"completions": 5, "template": {}}}),
+                vec![("/spec/template", 1)],
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {
+                    "parallelism": 2, "template": {}}}}}),
+                vec![("/spec/jobTemplate/spec/template", 2)],
+            ),
+            (
+                json!({"apiVersion": "ray.io/v1alpha1", "kind": "RayService", "spec": {"rayClusterConfig": {
+                    "headGroupSpec": {"template": {}},
+                    "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4}]}}}),
+                vec![
+                    ("/spec/rayClusterConfig/headGroupSpec/template", 1),
+                    ("/spec/rayClusterConfig/workerGroupSpecs/0/template", 8),
+                ],
+            ),
+            (
+                json!({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "spec": {"mpiReplicaSpecs": {
+                    "Launcher": {}, "Worker": {"replicas": 4}}}}),
+                vec![
+                    ("/spec/mpiReplicaSpecs/Launcher/template", 1),
+                    ("/spec/mpiReplicaSpecs/Worker/template", 4),
+                ],
+            ),
+            (
+                json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "spec": {
+                    "replicas": 2, "leaderWorkerTemplate": {"size": 4, "leaderTemplate": {}, "workerTemplate": {}}}}),
+                vec![
+                    ("/spec/leaderWorkerTemplate/leaderTemplate", 2),
+                    ("/spec/leaderWorkerTemplate/workerTemplate", 6),
+                ],
             ),
             (
                 json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": [

@@ -99,6 +99,7 @@ fn consumer(trees: usize, n: usize, turn: usize, priority: i32) -> Consumer {
         id: id(n),
         priority,
         preemptable: true,
+        preempt_first: false,
         request: [("cpu".to_owned(), 1000), ("memory".to_owned(), 1 << 30)].into(),
         labels: (0..trees).map(label).collect(),
     }

@@ -131,7 +131,19 @@ impl Books {
         for key in &wrappers {
             self.holdings.refresh(key, &self.capacity);
         }
-        released
+        released || wrappers.iter().any(|key| self.exceeds(world, key, settings))
+    }
+
+    /// Whether pods of an AppWrapper ask for more than was admitted: others may take from it what they could
+    /// not take before.
+    fn exceeds(&self, world: &World, key: &Key, settings: &Settings) -> bool {
+        if !settings.preempts() {
+            return false;
+        }
+        let wrapper = world.shelf::<AppWrapper>().get(key);
+        wrapper.zip(self.capacity.usage(key)).is_some_and(|(wrapper, usage)| {
+            charge::exceeded(&wrapper, settings, &usage.running).is_some()
+        })
     }
 
     /// Lets those have a turn whose rest is over.

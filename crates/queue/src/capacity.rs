@@ -65,6 +65,14 @@ struct Load {
     /// The AppWrapper it belongs to.
     wrapper: Option<Key>,
     place: Place,
+    /// Whether it is being deleted: what replaces it may be there already.
+    is_going: bool,
+}
+
+impl Load {
+    fn runs(&self) -> bool {
+        !self.is_going && matches!(self.place, Place::On(_))
+    }
 }
 
 /// Where a pod is.
@@ -84,6 +92,8 @@ pub struct Usage {
     /// Of nodes that are there and not reported as not ready, and what pods took that have succeeded. What
     /// was on any other node must be made up for elsewhere.
     pub used: Amounts,
+    /// What of that is asked for by pods that have not ended and are not being deleted.
+    pub running: Amounts,
     /// Of nodes that count as room, by group.
     pub on: BTreeMap<Barrier, Amounts>,
 }
@@ -321,7 +331,8 @@ impl Capacity {
                 Place::On(pod.spec.node_name.clone())
             }
         };
-        Some(Load { amounts: Amounts::of(&Requests::of(pod), self.rest), wrapper, place })
+        let amounts = Amounts::of(&Requests::of(pod), self.rest);
+        Some(Load { amounts, wrapper, place, is_going: pod.metadata.is_going() })
     }
 
     /// Counts a pod in where it is.
@@ -343,6 +354,9 @@ impl Capacity {
             usage.pods += 1;
             if is_reachable {
                 usage.used.add(&load.amounts);
+                if load.runs() {
+                    usage.running.add(&load.amounts);
+                }
             }
             if let Some(barrier) = barrier {
                 usage.on.entry(barrier).or_default().add(&load.amounts);
@@ -374,6 +388,9 @@ impl Capacity {
             usage.pods -= 1;
             if is_reachable {
                 usage.used.take(&load.amounts);
+                if load.runs() {
+                    usage.running.take(&load.amounts);
+                }
             }
             if let Some(barrier) = &barrier
                 && let Some(on) = usage.on.get_mut(barrier)

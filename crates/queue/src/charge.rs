@@ -4,17 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gantry_api::queue::QueueState;
+use gantry_pods::Requests;
+use gantry_pods::view::Pod;
 use gantry_reconcile::{Key, World};
 
-use crate::amounts::Amounts;
+use crate::amounts::{Amounts, Rest};
 use crate::app_wrapper::AppWrapper;
+use crate::capacity::Capacity;
 use crate::condition::{self, kind};
+use crate::leaf;
 use crate::order::named;
-use crate::quota::{Allocation, Consumer, ConsumerId, Forest, Roll, Standing, Subtree};
-use crate::settings::Settings;
+use crate::progress::pods_of;
+use crate::quota::{
+    Allocation, Bindings, Consumer, ConsumerId, Forbidden, Forest, Roll, Standing, Subtree,
+};
+use crate::settings::{Inference, Settings};
+use crate::unreachable;
 
-/// What quota an AppWrapper holds, if any. One that was told to make room holds none any more, though
-/// its pods may still be there.
+/// What quota an AppWrapper holds, if any, if its pods ask for no more than was admitted. One that was told
+/// to make room holds none any more, though its pods may still be there.
 #[must_use]
 pub fn standing(wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
     if !wrapper.status.can_run || yields(wrapper) {
@@ -23,6 +31,79 @@ pub fn standing(wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
     let passed = condition::newest_since(&wrapper.status, kind::HEAD_OF_LINE);
     let since = passed.unwrap_or_else(|| wrapper.first_seen());
     Some(Standing { since, consumer: consumer(wrapper, settings) })
+}
+
+/// What quota an AppWrapper of a world holds, if any: never less than its pods ask for.
+#[must_use]
+pub fn standing_in(world: &World, wrapper: &AppWrapper, settings: &Settings) -> Option<Standing> {
+    let standing = standing(wrapper, settings)?;
+    let subtrees = world.shelf::<Subtree>().all();
+    // Most trees have none, and then none is made for each that holds something.
+    let is_bound = subtrees.iter().any(|it| it.bindings().is_some());
+    let bindings = match is_bound || settings.require_quota_bindings {
+        true => Bindings::of(&subtrees),
+        false => Bindings::default(),
+    };
+    let running = running_in(world, &wrapper.metadata.key());
+    Some(corrected(standing, wrapper, (world, settings), &running, &bindings))
+}
+
+/// What an AppWrapper that holds this is charged for in fact. One whose pods ask for more than was admitted,
+/// or that names a leaf it may not use, is the first to be preempted.
+fn corrected(
+    mut standing: Standing,
+    wrapper: &AppWrapper,
+    (world, settings): (&World, &Settings),
+    running: &Amounts,
+    bindings: &Bindings,
+) -> Standing {
+    if let Some(taken) = exceeded(wrapper, settings, running) {
+        standing.consumer.request = named(&taken);
+        standing.consumer.preempt_first = true;
+    }
+    if leaf::allow(world, wrapper, bindings, settings).is_err() {
+        standing.consumer.preempt_first = true;
+    }
+    standing
+}
+
+/// What an AppWrapper takes whose running pods ask for more than was admitted, and nothing if they do not: its
+/// Deployment was scaled up, somebody else made pods in its name, or its kind makes pods that nobody could
+/// find in its template.
+#[must_use]
+pub fn exceeded(wrapper: &AppWrapper, settings: &Settings, running: &Amounts) -> Option<Amounts> {
+    if !wrapper.status.can_run {
+        return None;
+    }
+    let mut running = running.clone();
+    match settings.inference {
+        // Only these were ever admitted.
+        Inference::Compat => running.others.clear(),
+        Inference::Full => {}
+    }
+    let mut taken = taken(wrapper, settings);
+    if running.fit(&taken) {
+        return None;
+    }
+    taken.raise_to(&running);
+    Some(taken)
+}
+
+/// What the pods of an AppWrapper ask for that are on nodes which answer, and not being deleted.
+#[must_use]
+pub fn running_in(world: &World, key: &Key) -> Amounts {
+    let mut running = Amounts::default();
+    for pod in world.shelf::<Pod>().tagged(&pods_of(key)) {
+        if runs(&pod) && unreachable::of(world, &pod).is_none() {
+            running.add(&Amounts::of(&Requests::of(&pod), Rest::Counted));
+        }
+    }
+    running
+}
+
+/// Whether a pod takes something of a node, and goes on to.
+pub(crate) fn runs(pod: &Pod) -> bool {
+    !pod.spec.node_name.is_empty() && !pod.is_over() && !pod.metadata.is_going()
 }
 
 /// Whether an AppWrapper was told to make room and has not done so yet.
@@ -59,16 +140,24 @@ impl Charges {
     /// and still holds is taken from there.
     pub(crate) fn of<'a>(
         world: &World,
+        capacity: &Capacity,
         holders: impl Iterator<Item = &'a Key>,
         settings: &Settings,
         roll: &mut Roll,
     ) -> Self {
         let shelf = world.shelf::<AppWrapper>();
         let wrappers: Vec<Arc<AppWrapper>> = holders.filter_map(|key| shelf.get(key)).collect();
-        let standing = wrappers.iter().filter_map(|it| standing(it, settings));
         // Whoever panics with it leaves an empty one behind.
         let mut roll = std::mem::take(roll);
-        roll.call(world.shelf::<Subtree>().all(), standing);
+        let subtrees = world.shelf::<Subtree>().all();
+        roll.read(subtrees);
+        let bindings = roll.bindings().clone();
+        let standing = wrappers.iter().filter_map(|it| {
+            let (standing, none) = (standing(it, settings)?, Default::default());
+            let usage = capacity.usage(&it.metadata.key()).unwrap_or(&none);
+            Some(corrected(standing, it, (world, settings), &usage.running, &bindings))
+        });
+        roll.call(standing);
         let yielding: Vec<&Arc<AppWrapper>> = wrappers.iter().filter(|it| yields(it)).collect();
         let keys = yielding.iter().map(|it| it.metadata.key()).collect();
         let yielding = yielding.iter().map(|it| (it.spec.priority, taken(it, settings)));
@@ -83,6 +172,19 @@ impl Charges {
     /// Whether the labels of an AppWrapper say what it is charged to in every tree.
     pub(crate) fn knows(&self, wrapper: &AppWrapper) -> bool {
         self.roll.forest().missing_labels(&wrapper.metadata.labels).is_empty()
+    }
+
+    /// Whether an AppWrapper may be charged to the leaves that it names.
+    ///
+    /// # Errors
+    /// Where it may not, and why.
+    pub(crate) fn allow(
+        &self,
+        world: &World,
+        wrapper: &AppWrapper,
+        settings: &Settings,
+    ) -> Result<(), Box<Forbidden>> {
+        leaf::allow(world, wrapper, self.roll.bindings(), settings)
     }
 
     /// Charges an AppWrapper, at the expense of those only whom it does not spare.
@@ -148,6 +250,7 @@ pub(crate) fn consumer(wrapper: &AppWrapper, settings: &Settings) -> Consumer {
         id: ConsumerId::from(wrapper.metadata.key()),
         priority: wrapper.spec.priority,
         preemptable: settings.preempts(),
+        preempt_first: false,
         request: named(&taken(wrapper, settings)),
         labels: wrapper.metadata.labels.clone(),
     }

@@ -48,6 +48,8 @@ pub enum Pause {
     Quota,
     /// Quota trees are to be evaluated and cannot be.
     QuotaUnknown,
+    /// It may not be charged to the leaf it names.
+    Leaf,
     /// Nobody recorded who made it.
     Author,
     /// It was taken back; the text is that of the reason.
@@ -112,6 +114,7 @@ pub(crate) mod kind {
 /// Reasons that decisions are made by.
 pub(crate) mod reason {
     pub(crate) const PREEMPTION: &str = "PreemptionTriggered";
+    pub(crate) const LEAF: &str = "QuotaLeafForbidden";
     pub(crate) const MIN_PODS: &str = "MinPodsNotRunning";
     pub(crate) const UNSCHEDULABLE: &str = "PodsFailedScheduling";
     pub(crate) const UNREACHABLE: &str = "PodsUnreachable";
@@ -146,6 +149,7 @@ impl Entry {
             Self::HeadOfLine => "FrontOfQueue.",
             Self::Backoff(Pause::Resources | Pause::QuotaUnknown) => "AppWrapperNotRunnable.",
             Self::Backoff(Pause::Quota) => "quota limit exceeded",
+            Self::Backoff(Pause::Leaf) => reason::LEAF,
             Self::Backoff(Pause::Author) => "AuthorNotRecorded",
             Self::Backoff(Pause::Recalled(_)) => reason::PREEMPTION,
             Self::Dispatched => "AppWrapperRunnable",
@@ -179,6 +183,9 @@ impl Entry {
             }
             Self::Backoff(Pause::QuotaUnknown) => {
                 "Quota evaluation is enabled but not initialized. Insufficient quota to dispatch AppWrapper."
+            }
+            Self::Backoff(Pause::Leaf) => {
+                "The AppWrapper may not use the quota leaf that it names."
             }
             Self::Backoff(Pause::Author) => "The author of the AppWrapper is not recorded.",
             Self::Backoff(Pause::Recalled(text)) | Self::Failed(text) => text,

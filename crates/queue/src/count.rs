@@ -10,7 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use gantry_reconcile::World;
 
-use crate::amounts::{Amounts, Rest};
+use crate::amounts::{Amounts, GPU, Rest};
+use crate::app_wrapper::AppWrapper;
+use crate::charge;
+use crate::settings::{Inference, Settings};
 use crate::unreachable::{self, Unreachable, UnreachablePod};
 
 /// Pods by phase, and what they ask for.
@@ -30,6 +33,10 @@ pub struct Tally {
     pub unschedulable: Vec<PendingPod>,
     /// Pods on nodes that are not ready or gone. They are in none of the counts.
     pub unreachable: Vec<UnreachablePod>,
+    /// What those ask for that are on nodes which answer, and not being deleted.
+    pub asked: Amounts,
+    /// What is said if that is more than was admitted.
+    pub exceeded: Option<String>,
 }
 
 /// Words of co-schedulers about pods that will be tried again: all words of a row.
@@ -55,6 +62,9 @@ impl Tally {
                 tally.unreachable.push(UnreachablePod { pod, node, why });
                 continue;
             }
+            if charge::runs(pod) {
+                tally.asked.add(&Amounts::of(&Requests::of(pod), Rest::Counted));
+            }
             match pod.status.phase {
                 Phase::Pending => tally.pending += 1,
                 Phase::Running => tally.running += 1,
@@ -70,12 +80,48 @@ impl Tally {
         tally
     }
 
-    /// What people should know of the pods beside their counts: which nodes do not answer. It is the
-    /// message of an AppWrapper that runs.
+    /// The same, held against what was admitted.
+    #[must_use]
+    pub fn against(mut self, wrapper: &AppWrapper, settings: &Settings) -> Self {
+        let excess = charge::exceeded(wrapper, settings, &self.asked).map(|_| {
+            let admitted = charge::taken(wrapper, settings);
+            let lacks: Vec<String> = self
+                .asked
+                .lacking(&admitted)
+                .iter()
+                .filter(|it| settings.inference == Inference::Full || is_always_counted(it.name))
+                .map(|it| {
+                    let spell = |amount| crate::amounts::spell(it.name, amount);
+                    format!("{} {} of {}", it.name, spell(it.wanted), spell(it.available))
+                })
+                .collect();
+            format!(
+                "{EXCEEDED} ({}): it is charged for it, and is the first to be preempted; scale it down, or \
+                 declare what it needs and create it anew",
+                lacks.join(", ")
+            )
+        });
+        self.exceeded = excess;
+        self
+    }
+
+    /// What people should know of the pods beside their counts: which nodes do not answer, and that they ask
+    /// for more than was admitted. It is the message of an AppWrapper that runs.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
-        let described = unreachable::describe(&self.unreachable)?;
-        Some(format!("{described}: what is there does not count as running"))
+        let nodes = unreachable::describe(&self.unreachable);
+        let nodes = nodes.map(|it| format!("{it}: what is there does not count as running"));
+        let remarks: Vec<String> = self.exceeded.iter().cloned().chain(nodes).collect();
+        (!remarks.is_empty()).then(|| remarks.join("; "))
+    }
+
+    /// What the remark is about, in one word.
+    #[must_use]
+    pub fn remark_reason(&self) -> &'static str {
+        match self.exceeded {
+            Some(_) => "DemandExceeded",
+            None => "PodsUnreachable",
+        }
     }
 
     /// Says so in a status.
@@ -89,6 +135,20 @@ impl Tally {
         status.total_gpu = clamp(self.used.gpu);
         status.pending_pods.clone_from(&self.unschedulable);
     }
+}
+
+/// How the message of an AppWrapper begins whose pods ask for more than was admitted.
+const EXCEEDED: &str = "its pods ask for more than was admitted";
+
+/// Whether an AppWrapper is said to have pods that ask for more than was admitted.
+#[must_use]
+pub fn is_said_to_exceed(status: &AppWrapperStatus) -> bool {
+    status.can_run && status.message.as_deref().is_some_and(|it| it.starts_with(EXCEEDED))
+}
+
+/// Whether a resource is counted whatever the settings say.
+fn is_always_counted(name: &str) -> bool {
+    ["cpu", "memory", GPU].contains(&name)
 }
 
 /// As large as the wire format allows.

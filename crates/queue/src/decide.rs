@@ -24,6 +24,7 @@ use crate::condition::{Entry, Pause, Preempted};
 use crate::count::Tally;
 use crate::fair::Shares;
 use crate::hold::{self, Line};
+use crate::leaf;
 use crate::order::{self, Class};
 use crate::packing::Floor;
 use crate::quota::{Roll, Subtree};
@@ -112,7 +113,9 @@ impl Controller for Dispatch {
         let mut roll = roll.lock().unwrap_or_else(PoisonError::into_inner);
         let holders = || books.holdings.holders();
         let mut turn = Turn::new(world, &books, settings, &self.constraints, now);
-        turn.charges = settings.quota.then(|| Charges::of(world, holders(), &settings, &mut roll));
+        turn.charges = settings
+            .quota
+            .then(|| Charges::of(world, &books.capacity, holders(), &settings, &mut roll));
         if settings.evicts() {
             turn.yielding = room::yielding(world, &books);
         }
@@ -284,7 +287,9 @@ impl<'a> Turn<'a> {
                 }
                 Verdict::Barred(misfit) => {
                     self.hold(&wrapper, &misfit, None);
-                    if self.holds_line(&wrapper, &misfit) {
+                    // Nobody waits for one who may never have what it asks for.
+                    let waits = misfit.pause != Pause::Leaf;
+                    if waits && self.holds_line(&wrapper, &misfit) {
                         return;
                     }
                     self.barred.insert(wrapper.metadata.key(), misfit);
@@ -315,6 +320,7 @@ impl<'a> Turn<'a> {
                 // It has waited for this: nobody takes it away, whoever came since.
                 Verdict::Fits { victims, sure } => self.pass(&wrapper, class, &victims, sure),
                 Verdict::Coming => self.await_room(&wrapper, class),
+                Verdict::Barred(misfit) if misfit.pause == Pause::Leaf => {}
                 Verdict::Misfit(misfit) | Verdict::Barred(misfit) => {
                     self.hold(&wrapper, &misfit, Some(until));
                     self.plan.look_within(hold::AGAIN);
@@ -368,6 +374,10 @@ impl<'a> Turn<'a> {
                 }
             };
             self.write(wrapper, &Transition::Reserve, Some(said.to_owned()));
+            let understated = leaf::warning(wrapper, &self.settings);
+            if let (Some(said), Some(step)) = (understated, self.plan.steps.last_mut()) {
+                step.done.push(Note::warning(wrapper.about(), "DemandUnderstated", said));
+            }
             return;
         }
         let by = wrapper.metadata.key().to_string();

@@ -12,6 +12,8 @@
 //! With [`quota`] trees, who passes is charged to them, and who borrowed makes room for who owns;
 //! [`quota_status`] tells administrators what was handed out.
 //!
+//! Leaves of the trees may be bound to namespaces and groups: [`leaf`] says who may use which.
+//!
 //! Where authors must be allowed to create what they wrap, [`author`] records who they are, and [`access`]
 //! says what is known of their rights.
 //!
@@ -38,6 +40,7 @@ pub mod decide;
 pub mod evict;
 pub mod fair;
 pub mod hold;
+pub mod leaf;
 pub mod listing;
 pub mod news;
 pub mod order;

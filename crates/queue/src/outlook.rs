@@ -345,7 +345,7 @@ fn start(wait: &Wait, now: Timestamp) -> Option<Expected> {
 /// The quota trees with everybody charged that holds something.
 pub(crate) fn charged(world: &World, settings: &Settings) -> Forest {
     let wrappers = world.shelf::<AppWrapper>().all();
-    let standing = wrappers.iter().filter_map(|it| charge::standing(it, settings));
+    let standing = wrappers.iter().filter_map(|it| charge::standing_in(world, it, settings));
     Forest::standing(world.shelf::<Subtree>().all(), standing).0
 }
 

@@ -148,7 +148,7 @@ impl Controller for Progress {
         let seen = Seen {
             items,
             objects: self.objects(world, &wrapper),
-            tally: Tally::of(world, &pods),
+            tally: Tally::of(world, &pods).against(&wrapper, &self.settings.get()),
             pods,
             refused: world.refused(Self::NAME, key),
             settings: self.settings.get(),
@@ -431,5 +431,5 @@ fn become_(seen: &Seen, change: &Transition, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     let priority = order::priority(wrapper, &seen.settings, seen.now);
     let next = change.apply(wrapper, &seen.tally, priority, seen.now);
-    plan.steps.extend(status::write(wrapper, change, &next, note(wrapper, change, &next)));
+    plan.steps.extend(status::write(wrapper, change, &next, note(seen, change, &next)));
 }

@@ -46,6 +46,7 @@
 //!     id: ConsumerId::new("n", name),
 //!     priority: 0,
 //!     preemptable: true,
+//!     preempt_first: false,
 //!     request: [("cpu".to_owned(), cpu)].into(),
 //!     labels,
 //! };
@@ -77,6 +78,7 @@
 
 mod allocate;
 mod amount;
+pub mod bindings;
 mod build;
 mod consumer;
 mod forest;
@@ -93,6 +95,7 @@ mod usage;
 mod tests;
 
 pub use amount::{Amount, TRACKED, quantity, requested};
+pub use bindings::{Applicant, BINDINGS, Bindings, Forbidden};
 pub use consumer::{Consumer, ConsumerId, DEFAULT_NODE};
 pub use forest::{Allocation, Forest, Superseded};
 pub use problem::{Fault, Problem};

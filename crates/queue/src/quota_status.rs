@@ -12,7 +12,7 @@ use gantry_reconcile::{
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::quota::{Forest, Problem, Standing, Subtree};
+use crate::quota::{BINDINGS, Forest, Problem, Standing, Subtree, bindings};
 
 /// How long a tree rests after its objects were written. Administrators read them, and nobody decides by
 /// them: with every job that comes and goes they would take as many requests as the jobs themselves. Once a
@@ -25,19 +25,27 @@ const PACE: Duration = Duration::from_secs(5);
 /// decided about under a key that is its name, without a namespace, so that no object has it.
 pub struct QuotaStatus<V> {
     holds: Arc<Holds<V>>,
+    /// Whether an object may hold something else because of a change that `holds` does not see.
+    changes: fn(&V, &V) -> bool,
 }
 
-/// What quota an object holds, if any.
-type Holds<V> = dyn Fn(&V) -> Option<Standing> + Send + Sync;
+/// What quota an object of a world holds, if any.
+type Holds<V> = dyn Fn(&World, &V) -> Option<Standing> + Send + Sync;
 
 impl<V: View> QuotaStatus<V> {
     /// Decides by what `holds` says about each object: what quota it holds, if any.
-    pub fn new(holds: impl Fn(&V) -> Option<Standing> + Send + Sync + 'static) -> Self {
-        Self { holds: Arc::new(holds) }
+    pub fn new(holds: impl Fn(&World, &V) -> Option<Standing> + Send + Sync + 'static) -> Self {
+        Self { holds: Arc::new(holds), changes: |_, _| false }
     }
 
-    fn standing(&self, object: Option<&V>) -> Option<Standing> {
-        object.and_then(|object| (self.holds)(object))
+    /// Decides anew too when an object has changed in this way: what it holds depends on others beside it.
+    #[must_use]
+    pub fn or_when(self, changes: fn(&V, &V) -> bool) -> Self {
+        Self { changes, ..self }
+    }
+
+    fn standing(&self, world: &World, object: Option<&V>) -> Option<Standing> {
+        object.and_then(|object| (self.holds)(world, object))
     }
 }
 
@@ -60,7 +68,9 @@ impl<V: View> Controller for QuotaStatus<V> {
         if change.is::<Subtree>() {
             return change.both::<Subtree>().filter_map(Subtree::tree).map(Key::cluster).collect();
         }
-        if self.standing(change.before::<V>()) == self.standing(change.after::<V>()) {
+        let (before, after) = (change.before::<V>(), change.after::<V>());
+        let changes = before.zip(after).is_some_and(|(old, new)| (self.changes)(old, new));
+        if !changes && self.standing(world, before) == self.standing(world, after) {
             return Vec::new();
         }
         let subtrees = world.shelf::<Subtree>().all();
@@ -72,7 +82,7 @@ impl<V: View> Controller for QuotaStatus<V> {
         let mut subtrees = world.shelf::<Subtree>().all();
         subtrees.retain(|subtree| subtree.tree() == Some(key.name()));
         let holders = world.shelf::<V>().all();
-        let holders = holders.iter().filter_map(|object| (self.holds)(object));
+        let holders = holders.iter().filter_map(|object| (self.holds)(world, object));
         plan(&subtrees, holders)
     }
 
@@ -90,6 +100,7 @@ fn plan(subtrees: &[Arc<Subtree>], holders: impl Iterator<Item = Standing>) -> P
         plan.held.extend(about.map(|subtree| held(subtree, problem)));
     }
     for subtree in subtrees {
+        plan.held.extend(unreadable_bindings(subtree));
         plan.steps
             .extend(change(subtree, &forest.status(subtree)).map(|it| Step::new(it).can_wait()));
     }
@@ -124,6 +135,19 @@ fn replacing(old: &Value, new: Value) -> Value {
         patch.insert(name.clone(), replacing(before, value.clone()));
     }
     Value::Object(patch)
+}
+
+/// What is wrong with the annotation that binds nodes of an object.
+fn unreadable_bindings(subtree: &Subtree) -> Option<Held> {
+    let error = bindings::read(subtree.bindings()?).err()?;
+    Some(Held {
+        about: Reference::to(&Subtree::RESOURCE, &subtree.metadata),
+        reason: "UnreadableBindings".into(),
+        message: format!(
+            "annotation {BINDINGS} cannot be read, so nobody may use its nodes: {error}"
+        ),
+        until: None,
+    })
 }
 
 fn held(subtree: &Subtree, problem: &Problem) -> Held {

@@ -1,6 +1,7 @@
 //! The queue in a small cluster: what MCAD's own tests expect of it, and what must hold in any world.
 
 mod acceptance;
+mod admitted;
 mod authors;
 mod beyond;
 mod charged;

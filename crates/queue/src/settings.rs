@@ -21,7 +21,9 @@ pub struct Settings {
     pub holding: Duration,
     /// Whether quota trees are evaluated (`quotaEnabled`).
     pub quota: bool,
-    /// How demand is found that is not declared (`demandInference`).
+    /// Whether leaves that are bound to nobody may be used by nobody (`requireQuotaBindings`).
+    pub require_quota_bindings: bool,
+    /// How demand is found (`demandInference`).
     pub inference: Inference,
     /// Whether `schedulingSpec.nodeSelector` limits capacity (`honorNodeSelector`).
     pub honor_node_selector: bool,
@@ -52,7 +54,8 @@ impl Default for Settings {
             backoff: Duration::from_secs(20),
             holding: Duration::ZERO,
             quota: false,
-            inference: Inference::Compat,
+            require_quota_bindings: false,
+            inference: Inference::Full,
             honor_node_selector: false,
             requeue_default: Duration::from_secs(300),
             requeue_interval: Duration::from_secs(60),

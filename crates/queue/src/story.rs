@@ -117,6 +117,8 @@ pub struct Item {
 pub enum Source {
     /// It was declared in `custompodresources`.
     Declared,
+    /// It was declared there, and is less than the template asks for, which counts.
+    Raised,
     /// It was found in the template.
     Template,
     /// There is none: the object makes no pods, or nobody can tell.
@@ -129,6 +131,7 @@ impl Source {
     pub fn text(self) -> &'static str {
         match self {
             Self::Declared => "declared in custompodresources",
+            Self::Raised => "what the template asks for, which is more than is declared",
             Self::Template => "found in the template",
             Self::Nothing => "nothing declared, and no pods found in the template",
         }
@@ -271,7 +274,7 @@ pub fn tell(
         advice: Vec::new(),
         row,
     };
-    story.advice = advice::about(&story, &wrapper);
+    story.advice = advice::about(&story, &wrapper, settings);
     Some(story)
 }
 
@@ -305,6 +308,7 @@ fn items(world: &World, catalog: &Catalog, settings: &Settings, wrapper: &AppWra
                 name: text(&object["metadata"]["name"]),
                 demand: spelled(demand),
                 source: match (item.is_declared, demand.is_nothing()) {
+                    (true, _) if !demand.fit(&item.demand.stated) => Source::Raised,
                     (true, _) => Source::Declared,
                     (false, false) => Source::Template,
                     (false, true) => Source::Nothing,
@@ -337,7 +341,8 @@ fn pods(world: &World, wrapper: &AppWrapper, sight: Sight) -> Pods {
     let status = &wrapper.status;
     let tally = match sight {
         Sight::Whole => {
-            Tally::of(world, &world.shelf::<Pod>().tagged(&pods_of(&wrapper.metadata.key())))
+            let pods = world.shelf::<Pod>().tagged(&pods_of(&wrapper.metadata.key()));
+            Tally::of(world, &pods)
         }
         Sight::Told => Tally {
             pending: status.pending.into(),

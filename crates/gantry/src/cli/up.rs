@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
 use crate::containers::Containers;
+use crate::jobs::admission::LeafAdmission;
 use crate::output::Output;
 use crate::questions::{self, Questions};
 use crate::server::{self, Plan, Running};
@@ -177,7 +178,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let door = Door::of_server(&api);
     let kinds = up::install_kinds(&door).await?;
     let asked = Questions { devices: Some(devices_mode.into()), authors: check_user_access };
-    questions::settle(&api, &door, asked).await?;
+    let leaves = LeafAdmission::default();
+    questions::settle(&api, &door, asked, leaves.clone()).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),
@@ -185,7 +187,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         scheduler: !no_scheduler,
         queue: (!no_queue).then_some(up::Queue { quota, check_user_access, infer_shapes }),
     };
-    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics)?;
+    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves)?;
     let count = cluster.controllers();
     cluster.filled(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));

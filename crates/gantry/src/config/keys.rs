@@ -277,9 +277,16 @@ pub const KEYS: &[Key] = &[
     Key {
         path: "mcad.demandInference",
         form: Form::Word(&["compat", "full"]),
-        default: Usual::Text("compat"),
+        default: Usual::Text("full"),
         effect: Effect::Live,
-        about: "Whose demand is derived: that of the kinds MCAD knew, or of every kind with pods.",
+        about: "What AppWrappers are charged: `full` for what the templates of every known kind ask for and at least what is declared, `compat` as MCAD for what is declared, whatever the templates ask for.",
+    },
+    Key {
+        path: "mcad.requireQuotaBindings",
+        form: Form::Flag,
+        default: Usual::Flag(false),
+        effect: Effect::Live,
+        about: "Whether only leaves of quota trees that are bound to namespaces or groups may be used.",
     },
     Key {
         path: "mcad.honorNodeSelector",

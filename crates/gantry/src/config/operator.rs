@@ -162,11 +162,13 @@ pub struct Queue {
     pub head_of_line_holding_time: Duration,
     /// Whether quota trees are evaluated.
     pub quota_enabled: bool,
+    /// Whether only leaves that are bound to namespaces or groups may be used.
+    pub require_quota_bindings: bool,
     /// Always false: dispatching to other clusters is refused.
     pub dispatcher: bool,
     /// Read and not used.
     pub agent_configs: Vec<String>,
-    /// Whose demand is derived.
+    /// How demand is found.
     pub demand_inference: DemandInference,
     /// Whether only nodes that the pods may run on count.
     pub honor_node_selector: bool,
@@ -188,13 +190,13 @@ pub struct Queue {
     pub check_user_access: bool,
 }
 
-/// Whose demand is derived from its object.
+/// How demand is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DemandInference {
-    /// That of the kinds MCAD knew.
+    /// As MCAD does: what is declared counts, whatever the templates ask for.
     Compat,
-    /// That of every kind with a pod template.
+    /// As the scheduler will count, and never less than is declared.
     Full,
 }
 

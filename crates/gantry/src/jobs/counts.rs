@@ -12,8 +12,10 @@ use gantry_api::queue::{AppWrapperState, QuotaSubtreeStatus};
 use gantry_controller::Handle;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Buckets, Metrics, RegisterError};
+use gantry_queue::Live;
 use gantry_queue::amounts::{Amounts, GPU};
 use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::count::is_said_to_exceed;
 use gantry_queue::news::{News, between};
 use gantry_queue::quota::Subtree;
 use gantry_reconcile::{Change, Controller, Key, Kind, Plan, View as _, World};
@@ -42,6 +44,9 @@ pub(super) struct Counts {
     news: Notify,
     states: Family<State, Gauge>,
     reserved: Family<Of, Gauge>,
+    settings: Live,
+    understated: Gauge,
+    exceeding: Gauge,
     quota: Family<Node, Gauge>,
     evaluations: Family<Outcome, Counter>,
     backoffs: Family<Reason, Counter>,
@@ -81,9 +86,21 @@ impl Counts {
     pub(super) fn register(
         metrics: &Metrics,
         handle: Arc<OnceLock<Handle>>,
+        settings: Live,
     ) -> Result<Self, RegisterError> {
         Ok(Self {
             handle,
+            settings,
+            understated: metrics.register(
+                "queue_demand_understated",
+                "AppWrappers that hold a reservation and are charged less than their templates ask for",
+                Gauge::default(),
+            )?,
+            exceeding: metrics.register(
+                "queue_demand_exceeded",
+                "AppWrappers whose running pods ask for more than was admitted",
+                Gauge::default(),
+            )?,
             news: Notify::new(),
             states: metrics.gauges("queue_appwrappers", "AppWrappers, by state")?,
             reserved: metrics.gauges(
@@ -150,13 +167,20 @@ impl Counts {
     fn take_stock(&self, world: &World) {
         let mut states: BTreeMap<&'static str, i64> = BTreeMap::new();
         let mut reserved = Amounts::default();
+        let inference = self.settings.get().inference;
+        let (mut understated, mut exceeding) = (0, 0);
         for wrapper in world.shelf::<AppWrapper>().all() {
             *states.entry(state(&wrapper)).or_default() += 1;
             if wrapper.status.can_run {
+                let demand = wrapper.demand();
+                understated += i64::from(!demand.understated(inference).is_empty());
+                exceeding += i64::from(is_said_to_exceed(&wrapper.status));
                 // Everything counts here, whatever the queue decides by.
-                reserved.add(&wrapper.demand().full);
+                reserved.add(&demand.full);
             }
         }
+        self.understated.set(understated);
+        self.exceeding.set(exceeding);
         for known in STATES {
             let count = states.get(known).copied().unwrap_or_default();
             self.states.get_or_create(&State { state: known }).set(count);
@@ -260,18 +284,30 @@ mod tests {
     #[test]
     fn the_queue_is_counted() {
         let metrics = Metrics::new(&Build::default());
-        let counts = Counts::register(&metrics, Arc::default()).unwrap();
+        let settings = gantry_queue::Settings {
+            inference: gantry_queue::Inference::Compat,
+            ..gantry_queue::Settings::default()
+        };
+        let counts = Counts::register(&metrics, Arc::default(), Live::new(settings)).unwrap();
         let world = World::new([Kind::of::<AppWrapper>(), Kind::of::<Subtree>()]);
         let jobs = [
-            ("a", json!({"state": "Running", "canrun": true})),
+            (
+                "a",
+                json!({"state": "Running", "canrun": true,
+                "message": "its pods ask for more than was admitted (cpu 9 of 3)"}),
+            ),
             ("b", json!({"state": "Pending"})),
             ("c", json!({"state": "Pending"})),
         ];
         for (name, status) in jobs {
             let object = json!({
                 "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
-                "spec": {"resources": {"GenericItems": [{"custompodresources":
-                    [{"replicas": 2, "requests": {"cpu": "1500m", "memory": "1Ki"}}]}]}},
+                "spec": {"resources": {"GenericItems": [
+                    {"custompodresources": [{"replicas": 2, "requests": {"cpu": "1500m", "memory": "1Ki"}}]},
+                    {"custompodresources": [{"replicas": 0, "requests": {}}], "generictemplate":
+                        {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [
+                            {"name": "c", "resources": {"requests": {"memory": "1Ki"}}}]}}},
+                ]}},
                 "status": status,
             });
             world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
@@ -299,7 +335,9 @@ mod tests {
             "gantry_queue_appwrappers{state=\"Running\"} 1",
             "gantry_queue_appwrappers{state=\"Completed\"} 0",
             "gantry_queue_reserved{resource=\"cpu\"} 3000",
-            "gantry_queue_reserved{resource=\"memory\"} 2048",
+            "gantry_queue_reserved{resource=\"memory\"} 3072",
+            "gantry_queue_demand_understated 1",
+            "gantry_queue_demand_exceeded 1",
             "gantry_queue_quota_used{tree=\"team\",node=\"gold\",resource=\"cpu\"} 3000",
             "gantry_queue_evaluations_total{result=\"passed\"} 1",
             "gantry_queue_evaluations_total{result=\"quota limit exceeded\"} 1",

@@ -27,6 +27,7 @@ use super::scaling::Part;
 use super::{Shell, Start};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 use crate::devices::{self, Reader};
+use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 
 /// Every controller, part by part.
@@ -70,6 +71,8 @@ pub(super) struct Standing {
     controllers: Arc<OnceLock<Result<Handle, String>>>,
     /// The queue, if it runs.
     queue: Arc<OnceLock<jobs::Part>>,
+    /// What the API server is answered about the leaves of AppWrappers.
+    pub(super) leaves: LeafAdmission,
     /// Scaling, if it runs.
     scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
@@ -227,6 +230,7 @@ pub(super) fn start(
         let client =
             to_cluster(start.config.clone()).context("could not make a client for kinds")?;
         part.spawn(&mut shell.tasks, &handle, client, Rights::Asked);
+        standing.leaves.follow(part.admission());
         let _ = standing.queue.set(part);
     }
     if let Some(part) = scaling {

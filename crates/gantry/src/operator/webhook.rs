@@ -33,6 +33,7 @@ use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
 use crate::config::operator::Operator;
 use crate::devices::MANAGER;
+use crate::jobs::admission::LeafAdmission;
 use crate::questions::{Questions, SERVICE, Told, service};
 
 /// The Secret with the certificate, in the operator's namespace.
@@ -63,7 +64,11 @@ pub(super) fn questions(settings: &Operator) -> Questions {
 ///
 /// # Errors
 /// The address is taken, or the operator may not do what it takes.
-pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()> {
+pub(super) async fn start(
+    start: &Start,
+    shell: &mut Shell,
+    leaves: LeafAdmission,
+) -> anyhow::Result<()> {
     let questions = questions(&start.checked.settings);
     let Some(topics) = questions.topics() else { return Ok(()) };
     let settings = &start.checked.settings.devices.webhook;
@@ -84,7 +89,7 @@ pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()
     let certificate = ServerCertificate::new(&kept.sealed.identity)?;
     let door = Door::Tls { certificate: certificate.clone(), clients: None };
     let counters = Counters::register(&shell.metrics)?;
-    let answers = answers(questions, clock, counters.clone());
+    let answers = answers(questions, leaves, clock, counters.clone());
     let mut at = Err(anyhow::anyhow!("there is no address to listen on"));
     for address in addresses {
         let (options, answers) = (Options::new(address, door.clone()), answers.clone());
@@ -126,20 +131,27 @@ pub(super) async fn start(start: &Start, shell: &mut Shell) -> anyhow::Result<()
 /// What answers the network: limits first, then the question.
 fn answers(
     questions: Questions,
+    leaves: LeafAdmission,
     clock: Clock,
     counters: Counters,
 ) -> impl Fn(Request<Incoming>, Arc<Peer>) -> Answering + Clone + Send + Sync + 'static {
     let figures = Figures { body: LARGEST, ..Figures::default() };
     let limits = Limits::new(figures, clock, counters, |parts| Class::of_method(&parts.method));
     move |request, _| {
-        let limits = limits.clone();
-        Box::pin(async move { limits.answer(request, |request| reply(questions, request)).await })
+        let (limits, leaves) = (limits.clone(), leaves.clone());
+        Box::pin(async move {
+            limits.answer(request, |request| reply(questions, leaves, request)).await
+        })
     }
 }
 
 type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-async fn reply(questions: Questions, request: Request<RequestBody>) -> Response<Body> {
+async fn reply(
+    questions: Questions,
+    leaves: LeafAdmission,
+    request: Request<RequestBody>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let nothing = || plain(StatusCode::NOT_FOUND, "nothing is asked here");
     if !questions.are_asked_at(parts.uri.path()) {
@@ -154,7 +166,7 @@ async fn reply(questions: Questions, request: Request<RequestBody>) -> Response<
     };
     match serde_json::from_slice::<Value>(&body) {
         Ok(review) => {
-            let Some(answer) = questions.answer(parts.uri.path(), &review) else {
+            let Some(answer) = questions.answer_with(parts.uri.path(), &review, &leaves) else {
                 return nothing();
             };
             let mut said = plain(StatusCode::OK, &answer.to_string());

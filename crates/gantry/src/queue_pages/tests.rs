@@ -171,6 +171,7 @@ fn story() -> Story {
             borrows: true,
             holds: false,
             refused: None,
+            is_forbidden: false,
             path: vec![
                 NodeUse {
                     node: "gold".to_owned(),

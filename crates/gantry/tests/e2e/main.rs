@@ -9,6 +9,7 @@ mod gate;
 mod guests;
 mod hand_over;
 mod holds;
+mod leaves;
 mod like_kubernetes;
 #[path = "../clients/mask.rs"]
 mod mask;
@@ -17,6 +18,8 @@ mod queue;
 mod scaling;
 #[path = "../it/shared_authors.rs"]
 mod shared_authors;
+#[path = "../it/shared_leaves.rs"]
+mod shared_leaves;
 #[path = "../it/shared_operator.rs"]
 mod shared_operator;
 #[path = "../it/shared_policies.rs"]

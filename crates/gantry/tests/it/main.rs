@@ -18,6 +18,7 @@ mod quotas;
 mod reach;
 mod requirements;
 mod shared_authors;
+mod shared_leaves;
 mod shared_operator;
 mod shared_policies;
 mod shared_process;

@@ -1,6 +1,7 @@
 //! `gantry operator` as its users meet it: its configuration, its start, its manifests.
 
 mod authors;
+mod leaves;
 mod queue;
 mod reload;
 mod rights;

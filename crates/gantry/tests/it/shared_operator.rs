@@ -99,6 +99,11 @@ impl Site {
         }
     }
 
+    /// Waits a moment before something is asked again.
+    pub(crate) async fn pause(&self) {
+        self.clock.sleep(PAUSE).await;
+    }
+
     /// Makes an object, which must not be there.
     pub(crate) async fn create(&self, collection: &str, object: &Value) -> Value {
         done(&self.admin.send(Request::post(collection, object)).await.unwrap())

@@ -112,7 +112,7 @@ fn in_full_it_is_what_the_scheduler_will_count() {
     let list =
         declared(&json!([{"replicas": 2, "requests": {"amd.com/gpu": 1}, "limits": {"disk": 1}}]));
     let others = Demand::of(&list, Some(&job)).full.others;
-    assert_eq!(others, [("amd.com/gpu".to_owned(), 2), ("disk".to_owned(), 2)].into());
+    assert_eq!(others, [("amd.com/gpu".to_owned(), 3), ("disk".to_owned(), 2)].into());
 }
 
 #[test]
@@ -128,4 +128,53 @@ fn tolerations_are_those_of_all_templates_that_are_found() {
     assert_ne!(both.reach, plain.reach);
     let unknown = Demand::of(&[], Some(&json!({"apiVersion": "v1", "kind": "Service"})));
     assert!(unknown.reach.templates().is_empty());
+}
+
+/// Whoever declares less than the template asks for is charged for the template, one resource at a time; as
+/// MCAD counts it is charged as declared, and that is said.
+#[test]
+fn a_declaration_does_not_make_a_template_cheaper() {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 2, "completions": 2,
+        "template": {"spec": {"containers": [{"name": "c", "resources": {"requests":
+            {"cpu": 4, "memory": "1Gi", "nvidia.com/gpu": 4}}}]}}}});
+    let gi = 1 << 30;
+    let table = [
+        (
+            "10m",
+            json!([{"replicas": 1, "requests": {"cpu": "10m"}}]),
+            three(10, 0, 0),
+            three(8000, 2 * gi, 8),
+            3,
+        ),
+        (
+            "no pods",
+            json!([{"replicas": 0, "requests": {"cpu": 9}}]),
+            three(0, 0, 0),
+            three(8000, 2 * gi, 8),
+            3,
+        ),
+        (
+            "more of one thing",
+            json!([{"replicas": 2, "requests": {"cpu": 9, "memory": "1Gi"}}]),
+            three(18000, 2 * gi, 0),
+            three(18000, 2 * gi, 8),
+            1,
+        ),
+        (
+            "as it is",
+            json!([{"replicas": 2, "requests": {"cpu": 4, "memory": "1Gi", "nvidia.com/gpu": 4}}]),
+            three(8000, 2 * gi, 8),
+            three(8000, 2 * gi, 8),
+            0,
+        ),
+    ];
+    for (why, list, compat, full, understated) in table {
+        let demand = Demand::of(&declared(&list), Some(&job));
+        assert_eq!((&demand.compat, &demand.full), (&compat, &full), "{why}");
+        assert_eq!(demand.understated(Inference::Compat).len(), understated, "{why}");
+        assert!(demand.understated(Inference::Full).is_empty(), "{why}");
+    }
+    let found = Demand::of(&[], Some(&job));
+    assert_eq!(found.compat, three(4000, gi, 4), "MCAD sees one pod");
+    assert_eq!(found.understated(Inference::Compat).len(), 3);
 }

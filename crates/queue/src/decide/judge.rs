@@ -46,6 +46,10 @@ impl Turn<'_> {
         if !charges.knows(wrapper) {
             return Verdict::Later;
         }
+        if let Err(why) = charges.allow(self.world, wrapper, &self.settings) {
+            let message = why.to_string();
+            return Verdict::Barred(Misfit { pause: Pause::Leaf, message });
+        }
         let allocation = match charges.charge(wrapper, spares, &self.settings) {
             Ok(allocation) => allocation,
             Err(why) => return Verdict::misfit(Pause::Quota, why),

@@ -113,9 +113,13 @@ impl<'a> Turn<'a> {
         base.iter().for_each(|key| given.add(&self.given(key, class)));
         // Most do not fit even if nobody less important is there, and that is known without asking who.
         let below = Some(wrapper.spec.priority);
-        let alone = Gone { wrappers: base.clone(), below };
+        let first = self.first_to_go(&base);
+        let most: BTreeSet<Key> = base.iter().chain(&first).cloned().collect();
+        let mut most_given = given.clone();
+        first.iter().for_each(|key| most_given.add(&self.given(key, class)));
+        let alone = Gone { wrappers: most, below };
         let gang = class.gang.as_deref();
-        if self.lacks(class, &given, below).is_some()
+        if self.lacks(class, &most_given, below).is_some()
             || gang.is_some_and(|it| self.floor().bars(it, &class.node_labels, &alone))
         {
             return Verdict::misfit(Pause::Resources, lacks);
@@ -123,13 +127,15 @@ impl<'a> Turn<'a> {
         let lower = self.books.holdings.holders().filter(|key| !base.contains(key));
         let lower = lower.filter(|key| !self.spared.is(key));
         let lower = lower.filter_map(|key| shelf.get(key));
+        let is_first = |it: &AppWrapper| first.contains(&it.metadata.key());
+        let is_lower = |it: &AppWrapper| it.spec.priority < wrapper.spec.priority || is_first(it);
         let mut lower: Vec<Arc<AppWrapper>> =
-            lower.filter(|it| it.spec.priority < wrapper.spec.priority && may_go(it)).collect();
+            lower.filter(|it| is_lower(it) && may_go(it)).collect();
         lower.sort_by_key(|it| it.metadata.key());
         let candidates: Vec<Candidate> = lower
             .iter()
             .map(|it| Candidate {
-                priority: it.spec.priority,
+                priority: if is_first(it) { i32::MIN } else { it.spec.priority },
                 since: condition::newest_since(&it.status, kind::HEAD_OF_LINE)
                     .unwrap_or_else(|| it.first_seen()),
             })
@@ -150,6 +156,20 @@ impl<'a> Turn<'a> {
         let evicted = chosen.into_iter().map(|at| Victim::Priority(Arc::clone(&lower[at])));
         let victims: Vec<Victim> = reclaimed.chain(evicted).collect();
         if victims.is_empty() { Verdict::Coming } else { Verdict::Fits { victims, sure: true } }
+    }
+
+    /// Those that go before all others, whatever their priority: their pods ask for more than was admitted.
+    fn first_to_go(&self, but: &BTreeSet<Key>) -> BTreeSet<Key> {
+        let shelf = self.world.shelf::<AppWrapper>();
+        let exceeds = |key: &&Key| {
+            let usage = self.books.capacity.usage(key);
+            let wrapper = usage.and_then(|usage| Some((usage, shelf.get(key)?)));
+            wrapper.is_some_and(|(usage, it)| {
+                may_go(&it) && charge::exceeded(&it, &self.settings, &usage.running).is_some()
+            })
+        };
+        let holders = self.books.holdings.holders().filter(|key| !but.contains(*key));
+        holders.filter(exceeds).cloned().collect()
     }
 
     /// What another AppWrapper gives when it goes.

@@ -62,7 +62,9 @@ impl Answer {
             if let Some(until) = held.until {
                 answer.line = Some((key.clone(), until));
             }
-            if let Some(wrapper) = shelf.get(&key) {
+            // Others that are like it may use the leaf that it may not.
+            let alike = held.reason != condition::reason::LEAF;
+            if let Some(wrapper) = shelf.get(&key).filter(|_| alike) {
                 let class = Class::of(&wrapper, settings, &answer.trees);
                 answer.classes.entry(class).or_insert_with(|| key.clone());
             }
@@ -151,7 +153,7 @@ pub(super) fn reason_of(text: &str) -> Reason {
     match text {
         access::reason::OPEN | access::reason::DENIED => Reason::Access,
         _ if is(Pause::Author) => Reason::Access,
-        _ if is(Pause::Quota) => Reason::Quota,
+        _ if is(Pause::Quota) || is(Pause::Leaf) => Reason::Quota,
         _ => Reason::Resources,
     }
 }

@@ -3,15 +3,12 @@
 use gantry_api::queue::AppWrapperStatus;
 use gantry_reconcile::Note;
 
-use crate::app_wrapper::AppWrapper;
+use super::Seen;
 use crate::state::{Leaving as L, Transition};
 
 /// What is told about a change that makes this of the status.
-pub(super) fn note(
-    wrapper: &AppWrapper,
-    change: &Transition,
-    next: &AppWrapperStatus,
-) -> Option<Note> {
+pub(super) fn note(seen: &Seen, change: &Transition, next: &AppWrapperStatus) -> Option<Note> {
+    let wrapper = &seen.wrapper;
     let normal = |said: &str| Note::normal(wrapper.about(), change.word(), said.to_owned());
     let warning = |said: String| Note::warning(wrapper.about(), change.word(), said);
     Some(match change {
@@ -26,9 +23,9 @@ pub(super) fn note(
         }
         // Counts alone are no news, but what is remarked about the pods is, once.
         Transition::Count => {
-            let remark =
-                next.message.clone().filter(|it| wrapper.status.message.as_ref() != Some(it))?;
-            Note::warning(wrapper.about(), "PodsUnreachable", remark)
+            let said = wrapper.status.message.as_ref();
+            let remark = next.message.clone().filter(|it| said != Some(it))?;
+            Note::warning(wrapper.about(), seen.tally.remark_reason(), remark)
         }
         Transition::Settle(L::Failed) => normal("All objects of it were removed"),
         Transition::Settle(L::Overrun) => {

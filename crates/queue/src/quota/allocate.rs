@@ -124,7 +124,8 @@ impl Tree {
         gone.fill(0);
         let mut moving = Vec::new();
         let mut has_room = false;
-        for (&arrival, other) in at.placed.iter().filter(|(_, other)| may_move(other)) {
+        let placed = at.placed.iter().filter(|(_, other)| may_move(other));
+        for (&arrival, other) in first_to_go(placed, at.ranks.contains_key(&i32::MIN)) {
             add(&mut gone, &other.request);
             moving.push(Seat { node, arrival });
             has_room = at.fits_without(&holder.request, &gone);
@@ -151,21 +152,30 @@ impl Tree {
     }
 
     /// Leaves those in the tree without whom a request fits on a node as well, in order of arrival: where a
-    /// large one must go in the end, small ones before it go in vain. `gone` is what all of them hold.
+    /// large one must go in the end, small ones before it go in vain. `gone` is what all of them hold. Those
+    /// that go first are spared last.
     fn spare(&self, node: usize, request: &[i64], leaving: &mut Vec<Seat>, gone: &mut [i128]) {
-        leaving.retain(|seat| {
-            let Some(other) = self.nodes[seat.node].placed.get(&seat.arrival) else { return false };
-            subtract(gone, &other.request);
-            let is_needed = !self.nodes[node].fits_without(request, gone);
-            if is_needed {
-                add(gone, &other.request);
-            }
-            is_needed
-        });
+        for first in [false, true] {
+            leaving.retain(|seat| {
+                let Some(other) = self.nodes[seat.node].placed.get(&seat.arrival) else {
+                    return false;
+                };
+                if other.preempt_first != first {
+                    return true;
+                }
+                subtract(gone, &other.request);
+                let is_needed = !self.nodes[node].fits_without(request, gone);
+                if is_needed {
+                    add(gone, &other.request);
+                }
+                is_needed
+            });
+        }
     }
 
     /// Preempts those of lower priority on the way from `last` down to the consumer's leaf until its
-    /// request fits at `last`. If that cannot be had, or the priority is not above 0, nobody goes.
+    /// request fits at `last`. If that cannot be had, nobody goes; if the priority is not above 0, only those
+    /// that are the first to go.
     fn preempt(
         &mut self,
         last: usize,
@@ -174,15 +184,14 @@ impl Tree {
         victims: &mut Vec<ConsumerId>,
         journal: &mut Journal,
     ) -> bool {
-        if holder.priority <= 0 {
-            return false;
-        }
+        let only_first = holder.priority <= 0;
+        let below = if only_first { i32::MIN + 1 } else { holder.priority };
         let mut way: Vec<usize> = self.path(holder.home).collect();
         way.reverse();
         way.drain(..way.iter().take_while(|&&node| node != last).count());
         let mut gone = vec![0; holder.request.len()];
         for &node in &way {
-            self.nodes[node].count(Some(holder.priority), &mut gone);
+            self.nodes[node].count(Some(below), &mut gone);
         }
         if !self.nodes[last].fits_without(&holder.request, &gone) {
             return false;
@@ -190,18 +199,21 @@ impl Tree {
         gone.fill(0);
         let mut going = Vec::new();
         let mut has_room = false;
-        'way: for node in way {
-            for (&arrival, other) in &self.nodes[node].placed {
-                let stays = !other.preemptable || spares(&other.id);
-                if other.priority >= holder.priority || stays {
-                    continue;
-                }
-                add(&mut gone, &other.request);
-                going.push(Seat { node, arrival });
-                has_room = self.nodes[last].fits_without(&holder.request, &gone);
-                if has_room {
-                    break 'way;
-                }
+        let on = way.iter().flat_map(|&node| {
+            let placed = self.nodes[node].placed.iter();
+            placed.map(move |(&arrival, other)| (Seat { node, arrival }, other))
+        });
+        let lower = on.filter(|(_, other)| {
+            let stays = !other.preemptable || spares(&other.id);
+            other.priority < below && !stays && (other.preempt_first || !only_first)
+        });
+        let any_first = way.iter().any(|&node| self.nodes[node].ranks.contains_key(&i32::MIN));
+        for (seat, other) in first_to_go(lower, any_first) {
+            add(&mut gone, &other.request);
+            going.push(seat);
+            has_room = self.nodes[last].fits_without(&holder.request, &gone);
+            if has_room {
+                break;
             }
         }
         if !has_room {
@@ -271,4 +283,17 @@ impl Tree {
             self.force(holder.home, holder, journal);
         }
     }
+}
+
+/// The same in the same order, but for those that are the first to go, if there may be any. Most of the time
+/// there are none, and few of many are asked for.
+fn first_to_go<'a, K: 'a>(
+    all: impl Iterator<Item = (K, &'a Arc<Holder>)> + 'a,
+    any_first: bool,
+) -> Box<dyn Iterator<Item = (K, &'a Arc<Holder>)> + 'a> {
+    if !any_first {
+        return Box::new(all);
+    }
+    let (first, others): (Vec<_>, Vec<_>) = all.partition(|(_, it)| it.preempt_first);
+    Box::new(first.into_iter().chain(others))
 }

@@ -54,6 +54,9 @@ pub struct Consumer {
     pub priority: i32,
     /// Whether others may push it off the root of a tree.
     pub preemptable: bool,
+    /// Whether it takes what it was not admitted to: then it is the first to be preempted, whatever its
+    /// priority.
+    pub preempt_first: bool,
     /// What it asks for, in the units of [`requested`](super::requested). Names that a tree does not
     /// know do not count there, and what is below zero counts as zero.
     pub request: BTreeMap<String, i64>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bindings::Bindings;
 use super::forest::{Allocation, Forest};
 use super::standing::{Standing, in_order};
 use super::subtree::Subtree;
@@ -16,23 +17,25 @@ pub struct Roll {
     /// What the trees were made of, by name.
     subtrees: Vec<Arc<Subtree>>,
     forest: Forest,
+    /// Who may be charged to which node.
+    bindings: Bindings,
     /// Who was put back, in this order, and what that did to the forest.
     seated: Vec<(Standing, Allocation)>,
 }
 
 impl Roll {
-    /// Makes it the forest of these trees and consumers. The order in which either is given is of no
-    /// matter.
-    pub fn call(
-        &mut self,
-        mut subtrees: Vec<Arc<Subtree>>,
-        holders: impl IntoIterator<Item = Standing>,
-    ) {
+    /// Makes it the forest of these trees, in any order. Who was put back stays if they are as before.
+    pub fn read(&mut self, mut subtrees: Vec<Arc<Subtree>>) {
         subtrees.sort_by_cached_key(|it| it.metadata.key());
         if !are_alike(&self.subtrees, &subtrees) {
             let (forest, _) = Forest::new(subtrees.iter().cloned());
-            *self = Self { subtrees, forest, seated: Vec::new() };
+            let bindings = Bindings::of(&subtrees);
+            *self = Self { subtrees, forest, bindings, seated: Vec::new() };
         }
+    }
+
+    /// Makes it the forest of these consumers. The order in which they are given is of no matter.
+    pub fn call(&mut self, holders: impl IntoIterator<Item = Standing>) {
         let holders = in_order(holders);
         let pairs = self.seated.iter().zip(&holders);
         let same = pairs.take_while(|((was, _), is)| was == *is).count();
@@ -51,6 +54,12 @@ impl Roll {
     #[must_use]
     pub fn forest(&self) -> &Forest {
         &self.forest
+    }
+
+    /// Who may be charged to which node.
+    #[must_use]
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
     }
 
     /// The forest, for whoever takes back what it does to it before the roll is called again.

@@ -40,7 +40,9 @@ impl Forest {
 pub(super) fn in_order(holders: impl IntoIterator<Item = Standing>) -> Vec<Standing> {
     let mut holders: Vec<Standing> = holders.into_iter().collect();
     holders.sort_by(|a, b| {
-        let priority = b.consumer.priority.cmp(&a.consumer.priority);
+        // Who is the first to go has the rest of what the others leave.
+        let first = a.consumer.preempt_first.cmp(&b.consumer.preempt_first);
+        let priority = first.then_with(|| b.consumer.priority.cmp(&a.consumer.priority));
         priority.then_with(|| (a.since, &a.consumer.id).cmp(&(b.since, &b.consumer.id)))
     });
     holders

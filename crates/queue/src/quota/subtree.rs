@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::amount::Amount;
+use super::bindings::BINDINGS;
 
 /// The label that names the tree.
 const TREE: &str = "tree";
@@ -41,11 +42,18 @@ impl Subtree {
         self.metadata.labels.get(TREE).map(String::as_str)
     }
 
+    /// Who may be charged to its nodes, as written; nothing where nobody is excluded.
+    #[must_use]
+    pub fn bindings(&self) -> Option<&str> {
+        self.metadata.annotations.get(BINDINGS).map(String::as_str)
+    }
+
     /// Whether trees made of it are those made of another one: what is said about it does not matter.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let key = self.metadata.key() == other.metadata.key();
-        key && self.tree() == other.tree() && self.spec == other.spec
+        let bindings = self.bindings() == other.bindings();
+        key && bindings && self.tree() == other.tree() && self.spec == other.spec
     }
 
     /// Whether a change is about what is said of a QuotaSubtree, and nothing else.

@@ -72,6 +72,7 @@ fn consumer(name: &str, labels: &str, request: &str, priority: i32) -> Consumer 
         id: id(name),
         priority,
         preemptable: true,
+        preempt_first: false,
         request: pairs(request).into_iter().map(amount).collect(),
         labels: pairs(labels).into_iter().collect(),
     }

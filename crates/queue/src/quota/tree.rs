@@ -66,6 +66,8 @@ pub(super) struct Holder {
     pub(super) id: ConsumerId,
     pub(super) priority: i32,
     pub(super) preemptable: bool,
+    /// Whether it goes before others. Its priority is the lowest there is then.
+    pub(super) preempt_first: bool,
     /// The node it names; the root if that is not there.
     pub(super) home: usize,
     pub(super) request: Box<[i64]>,
@@ -122,8 +124,9 @@ impl Tree {
         let amount = |name: &Arc<str>| consumer.request.get(&**name).copied().unwrap_or(0).max(0);
         Arc::new(Holder {
             id: consumer.id.clone(),
-            priority: consumer.priority,
+            priority: if consumer.preempt_first { i32::MIN } else { consumer.priority },
             preemptable: consumer.preemptable,
+            preempt_first: consumer.preempt_first,
             home,
             request: self.resources.iter().map(amount).collect(),
         })

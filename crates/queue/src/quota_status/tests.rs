@@ -24,11 +24,12 @@ impl View for Job {
 }
 
 fn controller() -> QuotaStatus<Job> {
-    QuotaStatus::new(|job: &Job| {
+    QuotaStatus::new(|_, job: &Job| {
         let consumer = Consumer {
             id: ConsumerId::from(job.metadata.key()),
             priority: 0,
             preemptable: true,
+            preempt_first: false,
             request: [("cpu".to_owned(), job.cpus * 1000)].into(),
             labels: job.metadata.labels.clone(),
         };

@@ -13,8 +13,8 @@ use super::cluster::{
     Cast, DEPLOYMENTS, JOBS, POD_GROUPS, Play, SERVICES, SETS, deployment, fixture_a, item,
     scenario, template, wrap,
 };
-use crate::Settings;
 use crate::app_wrapper::AppWrapper;
+use crate::{Inference, Settings};
 
 /// A stage with fixture A on it.
 macro_rules! play {
@@ -202,7 +202,7 @@ fn a_18_what_fits_in_the_sum_and_on_no_node_makes_room_again() {
 
 #[test]
 fn a_19_and_a_20_a_wrong_declaration_is_trusted() {
-    play!(play);
+    play!(play, Settings { inference: Inference::Compat, ..Settings::default() });
     play.create(deployment("one", 2, "550m"));
     let modest = item(template(&DEPLOYMENTS, "modest-d", 2, "426m", json!({})));
     play.create(wrap(

@@ -393,12 +393,20 @@ pub(super) fn template(
     for (name, value) in more.as_object().unwrap() {
         notes[name] = value.clone();
     }
-    json!({
+    let mut requests = json!({"cpu": cpu});
+    if let Some(gpu) = notes["gpu"].as_str() {
+        requests["nvidia.com/gpu"] = json!(gpu);
+    }
+    let mut object = json!({
         "apiVersion": resource.api_version(), "kind": resource.kind,
         "metadata": {"name": name, "namespace": "test", "annotations": notes},
         "spec": {"replicas": pods, "template": {"spec": {"containers": [
-            {"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}},
-    })
+            {"name": "c", "resources": {"requests": requests}}]}}},
+    });
+    if *resource == JOBS {
+        (object["spec"]["parallelism"], object["spec"]["completions"]) = (json!(pods), json!(pods));
+    }
+    object
 }
 
 pub(super) fn item(template: Value) -> Value {

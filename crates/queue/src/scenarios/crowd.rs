@@ -362,7 +362,8 @@ fn baseline_times(times: u64, quota: bool, limit: Option<(u64, u64)>) -> Figures
     let live = Live::new(settings);
     let dispatch = Dispatch::new(live.clone());
     let progress = Progress::new(live, catalog());
-    let told = QuotaStatus::new(move |it: &AppWrapper| charge::standing(it, &settings));
+    let told =
+        QuotaStatus::new(move |world, it: &AppWrapper| charge::standing_in(world, it, &settings));
     let mut controllers: Vec<(&dyn Controller, usize)> = vec![(&dispatch, 1), (&progress, LANES)];
     if quota {
         controllers.push((&told, 1));

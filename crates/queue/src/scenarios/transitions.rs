@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::cluster::{
     Cast, DEPLOYMENTS, JOBS, Play, SERVICES, deployment, item, node, scenario, template, wrap,
 };
-use crate::Settings;
 use crate::app_wrapper::AppWrapper;
+use crate::{Inference, Settings};
 
 /// A stage with one node of 2 cpus.
 macro_rules! play {
@@ -313,7 +313,7 @@ fn t_13_who_was_requeued_often_enough_is_given_up() {
 
 #[test]
 fn t_14_who_no_node_takes_is_taken_back_and_not_counted() {
-    play!(play);
+    play!(play, Settings { inference: Inference::Compat, ..Settings::default() });
     let mut large = item(template(&JOBS, "j", 1, "3", json!({})));
     large["custompodresources"] = json!([{"replicas": 1, "requests": {"cpu": "1"}}]);
     let spec = json!({"schedulingSpec": {"requeuing": {"timeInSeconds": 60}}});

@@ -3,10 +3,11 @@
 use super::{Found, OnUnreachableNode, Story};
 use crate::app_wrapper::{AppWrapper, ORDERED_INSTANCE, SHAPES};
 use crate::outlook::Reason;
-use crate::{state, unreachable};
+use crate::settings::Settings;
+use crate::{count, state, unreachable};
 
 /// What can be done now, the most useful first. Nothing where all is well.
-pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
+pub(super) fn about(story: &Story, wrapper: &AppWrapper, settings: &Settings) -> Vec<String> {
     let mut advice = Vec::new();
     let mut say = |text: String| advice.push(text);
     match story.row.waits_for.as_ref().map(|it| it.reason) {
@@ -32,6 +33,15 @@ pub(super) fn about(story: &Story, wrapper: &AppWrapper) -> Vec<String> {
         | None => {}
     }
     unreachable_nodes(story, wrapper, &mut say);
+    if count::is_said_to_exceed(&wrapper.status) {
+        say("scale its objects down to what was admitted, or declare more and create it anew"
+            .to_owned());
+    }
+    if story.row.position.is_some() && !wrapper.demand().understated(settings.inference).is_empty()
+    {
+        say("declare what its templates ask for in custompodresources: it is charged for less"
+            .to_owned());
+    }
     for item in &story.items {
         match item.standing {
             Found::Impossible => {
@@ -81,7 +91,10 @@ fn resources(story: &Story, wrapper: &AppWrapper, say: &mut impl FnMut(String)) 
 fn quota(story: &Story, say: &mut impl FnMut(String)) {
     for charge in story.quota.iter().filter(|it| it.refused.is_some()) {
         let (tree, node) = (&charge.tree, &charge.node);
-        if charge.leaves.is_empty() {
+        if charge.is_forbidden {
+            // What is in the way says what to do.
+            say(charge.refused.clone().unwrap_or_default());
+        } else if charge.leaves.is_empty() {
             say(format!("wait until quota of tree {tree} is released, or ask for more of it"));
         } else {
             let leaves = charge.leaves.join(", ");

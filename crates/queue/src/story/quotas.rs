@@ -7,13 +7,15 @@ use serde::Serialize;
 
 use crate::app_wrapper::AppWrapper;
 use crate::charge;
+use crate::leaf;
 use crate::outlook;
-use crate::quota::{NodeUsage, quantity};
+use crate::quota::{Bindings, NodeUsage, Subtree, quantity};
 use crate::settings::Settings;
 
 /// What one is charged to in one tree, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of which may be so or not")]
 pub struct Charge {
     /// The tree.
     pub tree: String,
@@ -31,6 +33,8 @@ pub struct Charge {
     /// Why it is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Whether that is because it may not use the leaf.
+    pub is_forbidden: bool,
     /// The nodes from the one that is named up to the root; none where there is no such node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<NodeUse>,
@@ -61,12 +65,14 @@ pub(super) fn of(
 ) -> (Vec<Charge>, Vec<String>) {
     let mut forest = outlook::charged(world, settings);
     let consumer = charge::consumer(wrapper, settings);
+    let bindings = Bindings::of(&world.shelf::<Subtree>().all());
+    let forbidden = leaf::allow(world, wrapper, &bindings, settings).err();
     let usage = forest.usage();
     let holds = forest.holds(&consumer.id);
     let mut placed = forest.placed(&consumer.id);
     let mut refusal = None;
     let mut victims = Vec::new();
-    if !holds && wrapper.waits() {
+    if !holds && wrapper.waits() && forbidden.is_none() {
         match forest.try_allocate(&consumer) {
             Ok(allocation) => {
                 placed.clone_from(&allocation.placed);
@@ -80,6 +86,8 @@ pub(super) fn of(
         let node = consumer.node_in(tree).to_owned();
         let placed = placed.get(tree).cloned();
         let refused = refusal.as_ref().filter(|it| it.tree == *tree);
+        let forbidden_here = forbidden.as_ref().filter(|it| it.tree == *tree);
+        let forbidden_here = forbidden_here.map(ToString::to_string);
         let path = path(nodes, &node);
         let is_leaf = !path.is_empty() && is_leaf(nodes, &node);
         charges.push(Charge {
@@ -88,7 +96,8 @@ pub(super) fn of(
             borrows: placed.as_ref().is_some_and(|it| *it != node),
             placed,
             holds,
-            refused: refused.map(ToString::to_string),
+            is_forbidden: forbidden_here.is_some(),
+            refused: forbidden_here.or_else(|| refused.map(ToString::to_string)),
             path,
             leaves: if is_leaf { Vec::new() } else { leaves(nodes) },
             node,

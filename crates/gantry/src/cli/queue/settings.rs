@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn every_key_reaches_the_queue() {
         let text = "mcad: {dynamicPriority: true, backoffTime: 7, headOfLineHoldingTime: 9,
-            quotaEnabled: true, demandInference: full, honorNodeSelector: true,
+            quotaEnabled: true, requireQuotaBindings: true, demandInference: compat, honorNodeSelector: true,
             requeueDefaultSeconds: 11, requeueCheckInterval: 13s, wakeOnRelease: false,
             packingCheck: true, fairness: true, activeEviction: true, checkUserAccess: true}
 devices: {enabled: true}";
@@ -245,7 +245,8 @@ devices: {enabled: true}";
             backoff: Duration::from_secs(7),
             holding: Duration::from_secs(9),
             quota: true,
-            inference: Inference::Full,
+            require_quota_bindings: true,
+            inference: Inference::Compat,
             honor_node_selector: true,
             requeue_default: Duration::from_secs(11),
             requeue_interval: Duration::from_secs(13),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, JOBS, template};
 use crate::shared_authors::{by, grant, message, wrapper as author_wrapper};
+use crate::shared_leaves::{trees, wrapper as charged};
 
 const WRAPPERS: &str = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers";
 
@@ -233,6 +234,64 @@ async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
     let told =
         |reason: &str| events["items"].as_array().unwrap().iter().any(|it| it["reason"] == reason);
     assert!(told("PodsUnreachable") && told("ForcedDeletion"), "{events:#}");
+}
+
+/// The trees of somebody else, in a cluster that nobody told to ask who writes AppWrappers: the queue refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--quota");
+    let cluster = Cluster::start(plan).await;
+    let quotas = "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
+    for subtree in trees() {
+        cluster.post(quotas, &subtree).await;
+    }
+    // The trees count when their statuses are written.
+    let leaves = format!("{quotas}/leaves");
+    let counted = |it: &Value| it["status"]["children"].is_array();
+    cluster.until(&leaves, "was counted", counted).await;
+    let tenth = json!({ "cpu": "100m" });
+    // Whoever writes the name of an author is no author where nobody records them.
+    let mut stolen = charged("stolen", "research", 1, &tenth);
+    let forged = json!({ "username": "eve", "groups": ["researchers"] }).to_string();
+    stolen["metadata"]["annotations"] = json!({ "workload.codeflare.dev/gantry-author": forged });
+    for object in [charged("foreign", "gold", 1, &tenth), stolen] {
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        cluster.post(WRAPPERS, &object).await;
+        let held = |it: &Value| {
+            let conditions = it["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|it| it["reason"] == "QuotaLeafForbidden")
+        };
+        let seen = cluster.until(&format!("{WRAPPERS}/{name}"), "was held", held).await;
+        assert!(message(&seen).contains("of quota tree team is bound to "), "{seen:#}");
+        let made = cluster.get(&format!("{}/{name}", super::DEPLOYMENTS)).await;
+        assert_eq!(made["code"], 404, "nothing is made");
+    }
+    let kubeconfig = cluster.process.kubeconfig().to_str().unwrap().to_owned();
+    let page = crate::gantry(&["explain", "aw/foreign", "--kubeconfig", &kubeconfig]);
+    assert!(
+        page.out.contains("leaf \"gold\" of quota tree team is bound to"),
+        "{}{}",
+        page.out,
+        page.err
+    );
+
+    // What is scaled up after it was admitted is charged, and said.
+    cluster.post(WRAPPERS, &charged("grows", "default", 1, &tenth)).await;
+    let path = format!("{WRAPPERS}/grows");
+    cluster.until(&path, "ran", |it| it["status"]["running"] == 1).await;
+    let more = json!({ "spec": { "replicas": 3 } });
+    cluster.merge(&format!("{}/grows", super::DEPLOYMENTS), &more).await;
+    let said = "its pods ask for more than was admitted (cpu 300m of 100m)";
+    cluster.until(&path, "was noticed", |it| message(it).starts_with(said)).await;
+    let charged = |it: &Value| it["status"]["totalAllocation"]["cpu"] == "300m";
+    cluster.until(&leaves, "was charged", charged).await;
+    let page = crate::gantry(&["explain", "aw/grows", "--kubeconfig", &kubeconfig]);
+    assert!(
+        page.out.contains("scale its objects down to what was admitted"),
+        "{}{}",
+        page.out,
+        page.err
+    );
 }
 
 /// Who may not create a Job has none made by wrapping it, and a right that was granted counts at once.

@@ -61,7 +61,8 @@ fn any_consumer() -> impl Strategy<Value = Consumer> {
         |(name, priority, preemptable, request, (a, b, c))| {
             let labels = [("a", a), ("b", b), ("c", c)];
             let labels = labels.map(|(tree, leaf)| (tree.to_owned(), leaf.to_owned())).into();
-            Consumer { id: id(&name.to_string()), priority, preemptable, request, labels }
+            let (id, preempt_first) = (id(&name.to_string()), false);
+            Consumer { id, priority, preemptable, preempt_first, request, labels }
         },
     )
 }
@@ -237,7 +238,8 @@ proptest! {
             let subtrees = written(&trees[which.index(trees.len())]);
             let subtrees: Vec<_> = subtrees.into_iter().map(std::sync::Arc::new).collect();
             let (anew, _) = Forest::standing(subtrees.iter().cloned(), holders.clone());
-            roll.call(subtrees, holders);
+            roll.read(subtrees);
+            roll.call(holders);
             prop_assert_eq!(roll.forest(), &anew);
             let forest = roll.forest_mut();
             if let Ok(allocation) = forest.try_allocate(&asks) {

@@ -1,0 +1,274 @@
+//! Whether an AppWrapper may be charged to the leaves of quota trees that it names.
+//!
+//! The label that names a leaf may be written by anybody. Who may use a leaf is said by the
+//! [bindings](crate::quota::bindings) of its tree, and asked twice: when an AppWrapper is written, so that its
+//! author is told at once, and by the queue, which believes nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use gantry_reconcile::{View as _, World};
+use jiff::Timestamp;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::access::Recording;
+use crate::amounts::spell;
+use crate::app_wrapper::{AUTHOR, AppWrapper};
+use crate::author::Author;
+use crate::quota::{Applicant, Bindings, DEFAULT_NODE, Forbidden, Subtree};
+use crate::settings::{Inference, Settings};
+
+/// Whether an AppWrapper may be charged to the leaves that it names.
+///
+/// # Errors
+/// Where it may not, and why.
+pub(crate) fn allow(
+    world: &World,
+    wrapper: &AppWrapper,
+    bindings: &Bindings,
+    settings: &Settings,
+) -> Result<(), Box<Forbidden>> {
+    let strict = settings.require_quota_bindings;
+    if bindings.is_open() && !strict {
+        return Ok(());
+    }
+    let author = recorded_author(world, wrapper, settings);
+    let applicant = Applicant {
+        namespace: &wrapper.metadata.namespace,
+        labels: &wrapper.metadata.labels,
+        author: author.as_ref().map(|it| (it.username.as_str(), it.groups.as_slice())),
+    };
+    bindings.allow(&applicant, strict)
+}
+
+/// Who wrote an AppWrapper, where that is recorded: without a recorder anybody could have written the name.
+fn recorded_author(world: &World, wrapper: &AppWrapper, settings: &Settings) -> Option<Author> {
+    if !settings.check_user_access {
+        return None;
+    }
+    let recording = world.shelf_at::<Recording>(&Recording::RESOURCE)?.get(&Recording::key())?;
+    let made = wrapper.metadata.creation_timestamp.unwrap_or(Timestamp::MIN);
+    let author = wrapper.author().filter(|_| made >= recording.since)?;
+    Author::read(author)
+}
+
+/// Completes the answer to an AdmissionReview about an AppWrapper: one that names a leaf which its author may
+/// not use is refused, and one that is charged less than its templates ask for is warned about.
+#[must_use]
+pub fn review(
+    review: &Value,
+    answer: Value,
+    subtrees: &[Arc<Subtree>],
+    settings: &Settings,
+) -> Value {
+    let request = &review["request"];
+    let main = request["subResource"].as_str().unwrap_or_default().is_empty();
+    let (object, old) = (&request["object"], &request["oldObject"]);
+    let is_answer = answer["response"]["allowed"] == true && main && object.is_object();
+    if !is_answer {
+        return answer;
+    }
+    let mut answer = answer;
+    let bindings = match settings.quota {
+        true => Bindings::of(subtrees),
+        false => Bindings::default(),
+    };
+    if settings.quota
+        && let Err(why) = admit(request, object, old, &bindings, subtrees, settings)
+    {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let message = format!("appwrappers.workload.codeflare.dev {name:?} is forbidden: {why}");
+        answer["response"] = json!({
+            "uid": request["uid"].as_str().unwrap_or_default(), "allowed": false,
+            "status": {"code": 403, "reason": "Forbidden", "message": message},
+        });
+        return answer;
+    }
+    let items = |object: &Value| object["spec"]["resources"].clone();
+    if old.is_null() || items(object) != items(old) {
+        let warning = understated(object, settings);
+        if let Some(warning) = warning {
+            answer["response"]["warnings"] = json!([warning]);
+        }
+    }
+    answer
+}
+
+/// Whether what is written may name its leaves.
+fn admit(
+    request: &Value,
+    object: &Value,
+    old: &Value,
+    bindings: &Bindings,
+    subtrees: &[Arc<Subtree>],
+    settings: &Settings,
+) -> Result<(), Box<Forbidden>> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let trees = || subtrees.iter().filter_map(|it| it.tree());
+    // A tree that is not mentioned will be mentioned by the queue.
+    let labels = |object: &Value| -> BTreeMap<String, String> {
+        let label = |tree: &str| match object["metadata"]["labels"][tree].as_str() {
+            Some(leaf) => (tree.to_owned(), leaf.to_owned()),
+            None => (tree.to_owned(), DEFAULT_NODE.to_owned()),
+        };
+        trees().map(label).collect()
+    };
+    let items = |object: &Value| object["spec"]["resources"].clone();
+    let is_new = old.is_null();
+    let other_items = is_new || items(object) != items(old);
+    let other_leaves = is_new || labels(object) != labels(old);
+    if !other_items && !other_leaves {
+        return Ok(());
+    }
+    // As the author is recorded: who changes labels alone is not the author.
+    let author = match other_items {
+        true => Author::deserialize(&request["userInfo"]).ok(),
+        false => Author::read(&text(&old["metadata"]["annotations"][AUTHOR])),
+    };
+    let author = author.filter(|it| !it.username.is_empty());
+    let labels = labels(object);
+    let applicant = Applicant {
+        namespace: &text(&request["namespace"]),
+        labels: &labels,
+        author: author.as_ref().map(|it| (it.username.as_str(), it.groups.as_slice())),
+    };
+    bindings.allow(&applicant, settings.require_quota_bindings)
+}
+
+/// What is said of an AppWrapper that is charged less than its templates ask for.
+fn understated(object: &Value, settings: &Settings) -> Option<String> {
+    match settings.inference {
+        Inference::Full => None,
+        Inference::Compat => {
+            // What cannot be read is refused by the schema.
+            let wrapper = AppWrapper::deserialize(object).ok()?;
+            warning(&wrapper, settings)
+        }
+    }
+}
+
+/// What is said of an AppWrapper that is charged less than its templates ask for; nothing where it is not.
+#[must_use]
+pub fn warning(wrapper: &AppWrapper, settings: &Settings) -> Option<String> {
+    let lacks = wrapper.demand().understated(settings.inference);
+    let lacks: Vec<String> = lacks
+        .iter()
+        .map(|(name, charged, asked)| {
+            format!("{name} {} of {}", spell(name, *charged), spell(name, *asked))
+        })
+        .collect();
+    if lacks.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "its templates ask for more than it is charged for ({}): declare it in custompodresources",
+        lacks.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quota::BINDINGS;
+
+    fn subtrees() -> Vec<Arc<Subtree>> {
+        let object = json!({
+            "metadata": {"name": "leaves", "namespace": "q", "labels": {"tree": "team"},
+                "annotations": {BINDINGS: r#"{"gold": {"namespaces": ["a"]}, "ml": {"groups": ["ml"]}}"#}},
+            "spec": {"children": [{"name": "all"}, {"name": "gold"}, {"name": "ml"}, {"name": "default"}]},
+        });
+        vec![Arc::new(serde_json::from_value(object).unwrap())]
+    }
+
+    fn wrapper(leaf: Option<&str>, author: Option<&str>, cpu: &str) -> Value {
+        let mut object = json!({
+            "metadata": {"name": "x", "labels": {}},
+            "spec": {"resources": {"GenericItems": [{
+                "custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}],
+                "generictemplate": {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [
+                    {"name": "c", "resources": {"requests": {"cpu": 4}}}]}},
+            }]}},
+        });
+        if let Some(leaf) = leaf {
+            object["metadata"]["labels"] = json!({"team": leaf});
+        }
+        if let Some(group) = author {
+            let author = json!({"username": "bob", "groups": [group]}).to_string();
+            object["metadata"]["annotations"] = json!({AUTHOR: author});
+        }
+        object
+    }
+
+    fn asked(
+        namespace: &str,
+        group: &str,
+        object: &Value,
+        old: &Value,
+        settings: &Settings,
+    ) -> Value {
+        let question = json!({"request": {
+            "uid": "u", "namespace": namespace, "userInfo": {"username": "bob", "groups": [group]},
+            "operation": if old.is_null() { "CREATE" } else { "UPDATE" }, "object": object, "oldObject": old,
+        }});
+        let answer = json!({"response": {"uid": "u", "allowed": true, "patch": "p"}});
+        review(&question, answer, &subtrees(), settings)["response"].clone()
+    }
+
+    #[test]
+    fn a_foreign_leaf_is_refused_when_it_is_written() {
+        let settings = Settings { quota: true, ..Settings::default() };
+        let strict = Settings { require_quota_bindings: true, ..settings };
+        let off = Settings { quota: false, ..settings };
+        let none = Value::Null;
+        let (gold, open) = (wrapper(Some("gold"), None, "4"), wrapper(None, None, "4"));
+        let (ml, by_ml) = (wrapper(Some("ml"), None, "4"), wrapper(None, Some("ml"), "4"));
+        let moved = wrapper(Some("ml"), Some("ml"), "4");
+        let table = [
+            ("one's own", "a", "x", &gold, &none, &settings, true),
+            ("a foreign one", "b", "x", &gold, &none, &settings, false),
+            ("no quota", "b", "x", &gold, &none, &off, true),
+            ("an open one", "b", "x", &open, &none, &settings, true),
+            ("nothing is open", "b", "x", &open, &none, &strict, false),
+            ("by group", "b", "ml", &ml, &none, &settings, true),
+            ("of another group", "b", "x", &ml, &none, &settings, false),
+            ("another label later", "b", "x", &gold, &open, &settings, false),
+            ("nothing about leaves", "b", "x", &gold, &gold, &settings, true),
+            (
+                "by whom is recorded, not by whom it is moved",
+                "b",
+                "x",
+                &moved,
+                &by_ml,
+                &settings,
+                true,
+            ),
+            ("the same the other way round", "b", "ml", &ml, &open, &settings, false),
+        ];
+        for (why, namespace, group, object, old, settings, allowed) in table {
+            let said = asked(namespace, group, object, old, settings);
+            assert_eq!(said["allowed"], allowed, "{why}: {said}");
+            assert_eq!(said["patch"] == "p", allowed, "{why}: what was answered stays");
+        }
+        let said = asked("b", "x", &gold, &none, &settings);
+        let message = said["status"]["message"].as_str().unwrap();
+        let expected = "appwrappers.workload.codeflare.dev \"x\" is forbidden: leaf \"gold\" of quota tree team is \
+                        bound to namespace a, and namespace \"b\" is not among them; use another leaf";
+        assert!(message.starts_with(expected), "{message}");
+        assert_eq!(said["status"]["code"], 403);
+    }
+
+    #[test]
+    fn who_is_charged_less_is_warned() {
+        let compat = Settings { inference: Inference::Compat, ..Settings::default() };
+        let less = wrapper(None, None, "10m");
+        let said = asked("a", "x", &less, &Value::Null, &compat);
+        let expected = "its templates ask for more than it is charged for (cpu 10m of 4): declare it in \
+                        custompodresources";
+        assert_eq!((&said["allowed"], &said["warnings"]), (&json!(true), &json!([expected])));
+        let full = asked("a", "x", &less, &Value::Null, &Settings::default());
+        assert!(full["warnings"].is_null(), "it is charged for all of it");
+        let same = asked("a", "x", &less, &less, &compat);
+        assert!(same["warnings"].is_null(), "nothing about its items was written");
+    }
+}
