@@ -15,6 +15,7 @@ use crate::settings::Settings;
 /// What one is charged to in one tree, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "facts, each of which may be so or not")]
 pub struct Charge {
     /// The tree.
     pub tree: String,
