@@ -166,17 +166,22 @@ fn index(api: &Api) -> Value {
 
 /// `/healthz` and its like: one line when all is well, one line each when asked.
 fn health(api: &Api, probe: &str, check: Option<&str>, query: &Query) -> Response<Body> {
-    let failed = api.0.store.failed();
-    let stopping = probe == "readyz" && api.0.stop.is_cancelled();
-    let mut checks = vec![("ping", true), ("store", failed.is_none())];
+    // A check, and why it fails. A disk that is full or gone is no reason to start again, so only who
+    // asks for readiness is told.
+    let store = match probe {
+        "readyz" => api.0.store.ready().err().map(|why| why.to_string()),
+        _ => api.0.store.failed().map(|_| "the store failed".to_owned()),
+    };
+    let mut checks = vec![("ping", None), ("store", store)];
     if probe == "readyz" {
-        checks.push(("shutdown", !stopping));
+        let stopping = api.0.stop.is_cancelled();
+        checks.push(("shutdown", stopping.then(|| "the server is stopping".to_owned())));
     }
     if let Some(name) = check {
         return match checks.iter().find(|(known, _)| *known == name) {
-            Some((_, true)) => answer::text(StatusCode::OK, "ok"),
-            Some((_, false)) => {
-                let words = "internal server error: reason withheld\n";
+            Some((_, None)) => answer::text(StatusCode::OK, "ok"),
+            Some((_, Some(why))) => {
+                let words = format!("internal server error: {why}\n");
                 answer::text(StatusCode::INTERNAL_SERVER_ERROR, words)
             }
             None => answer::no_page(),
@@ -185,14 +190,14 @@ fn health(api: &Api, probe: &str, check: Option<&str>, query: &Query) -> Respons
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut lines = String::new();
     let mut well = true;
-    for (name, passes) in checks {
-        if excluded.contains(&name) {
-            lines.push_str(&format!("[+]{name} excluded: ok\n"));
-        } else if passes {
-            lines.push_str(&format!("[+]{name} ok\n"));
-        } else {
-            well = false;
-            lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
+    for (name, fails) in checks {
+        match fails {
+            _ if excluded.contains(&name) => lines.push_str(&format!("[+]{name} excluded: ok\n")),
+            None => lines.push_str(&format!("[+]{name} ok\n")),
+            Some(why) => {
+                well = false;
+                lines.push_str(&format!("[-]{name} failed: {why}\n"));
+            }
         }
     }
     if !well {

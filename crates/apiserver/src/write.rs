@@ -253,6 +253,7 @@ impl Api {
             key: key.into_bytes().into(),
             expect,
             change,
+            hold: None,
         };
         match self.0.store.commit(write).await {
             Ok(event) => Ok(Some(Arc::clone(&event.entry))),
@@ -261,8 +262,9 @@ impl Api {
             Err(CommitError::Full { source }) => {
                 tracing::error!(error = %source, "could not store a change: the disk is full");
                 Err(Refusal::insufficient_storage(format!(
-                    "the change was not stored: the disk is full ({source}); reads are served, and \
-                     changes again once there is room"
+                    "the change was not stored: the disk is full ({source}); free some space, or \
+                     delete objects: reads and deletions are served, and other changes again once \
+                     there is space"
                 )))
             }
             // The store has logged it. It may be stored or not; nobody should be told it is not.
@@ -293,6 +295,10 @@ impl Api {
             let stored = entry;
             let entry = self.seen_before(&resource, Arc::clone(&stored)).await?;
             let live = resource.tree(&entry);
+            Err(error @ CommitError::Displaced { .. }) => {
+                tracing::error!(%error, "could not store a change");
+                Err(Refusal::internal(&format!("the change was not stored: {error}")))
+            }
             let mut made = make(self, write, &live);
             while self.fetch_views(write).await? {
                 made = make(self, write, &live);
