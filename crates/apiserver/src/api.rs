@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) stop: CancellationToken,
     pub(crate) settings: Settings,
-    pub(crate) addresses: crate::addresses::Addresses,
+    pub(crate) allocator: crate::addresses::Allocator,
     pub(crate) policies: crate::policies::Policies,
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
     pub(crate) openapi: gantry_openapi::Documents,

@@ -7,7 +7,7 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
-use crate::addresses::Addresses;
+use crate::addresses::Allocator;
 use crate::api::{Api, Inner, Settings, Shelf};
 use crate::authority::Authority;
 use crate::collect::Collector;
@@ -47,6 +47,7 @@ impl Api {
         let api = Self(Arc::new(Inner {
             admission_webhooks: crate::webhooks::Webhooks::default(),
             webhooks: gantry_webhook::Client::new(clock, services, agent),
+            allocator: Allocator::new(network, bits, store.clone()),
             store,
             registry,
             definitions,
@@ -56,7 +57,6 @@ impl Api {
             stop: tasks.token().clone(),
             authority: Authority::new(settings.authorization.clone()),
             settings,
-            addresses: Addresses::new(network, bits),
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             openapi: gantry_openapi::Documents::new(),
@@ -67,7 +67,6 @@ impl Api {
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
         api.0.admission_webhooks.refresh(&api);
-        api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;
         let collector = api.clone();
@@ -110,7 +109,7 @@ impl Api {
             });
             self.make("scheduling.k8s.io", "priorityclasses", "", class).await?;
         }
-        let server = self.0.addresses.server();
+        let server = self.0.allocator.server();
         let port = self.0.settings.address.rsplit(':').next().and_then(|it| it.parse::<u16>().ok());
         let service = json!({
             "metadata": {
@@ -160,6 +159,7 @@ impl Api {
             options: serde_json::Map::new(),
             reserved: None,
             now: self.now(),
+            claims: None,
             warnings: Vec::new(),
         };
         let made = async {

@@ -4,6 +4,7 @@
 
 mod faults;
 mod quotas;
+mod services;
 mod streams;
 
 use bytes::Bytes;
