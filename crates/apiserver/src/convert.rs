@@ -141,7 +141,7 @@ impl Api {
 
     /// Stored objects as the version of the resource has them, in order. What was converted once is
     /// not converted again.
-    async fn seen_all(
+    pub(crate) async fn seen_all(
         &self,
         resource: &Resource,
         mut entries: Vec<Arc<Entry>>,

@@ -29,6 +29,7 @@ pub mod frames;
 pub mod nodes;
 mod read;
 mod streams;
+mod rope;
 mod watch;
 mod websocket;
 

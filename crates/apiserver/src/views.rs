@@ -27,7 +27,10 @@ impl Resource {
     pub(crate) fn present(&self, entry: &Entry) -> Bytes {
         match &self.nature {
             Nature::Builtin(builtin) if builtin.stored_as.is_none() => entry.value.clone(),
-            Nature::Builtin(_) => Bytes::from(self.tree(entry).to_string()),
+            // Made once and shared: there is one such version of each kind that has any.
+            Nature::Builtin(_) => {
+                entry.extra.fresh(0, || Bytes::from(self.tree(entry).to_string()))
+            }
             Nature::Custom(custom) => custom.present(self, entry),
         }
     }
