@@ -64,6 +64,7 @@ impl Api {
             pages: crate::pages::Pages::default(),
             listens: std::sync::OnceLock::new(),
         }));
+        api.warn_of_refused_strangers();
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
         api.0.admission_webhooks.refresh(&api);
@@ -158,8 +159,8 @@ impl Api {
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
-            now: self.now(),
             claims: None,
+            now: self.now(),
             warnings: Vec::new(),
         };
         let made = async {
