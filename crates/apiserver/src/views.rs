@@ -202,7 +202,7 @@ impl Custom {
             let version = json!(resource.api_version());
             if object["apiVersion"] != version {
                 object["apiVersion"] = version;
-                gantry_schema::prune(&self.schema, &mut object);
+                gantry_schema::prune(&self.schema.schema(), &mut object);
             }
             let halves = crate::stored::encode(&object);
             let revision = entry.revision.get().to_string();
@@ -215,9 +215,9 @@ impl Custom {
     pub(crate) fn read_stored(&self, bytes: &[u8]) -> Value {
         let mut object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let version = object["apiVersion"].as_str().unwrap_or_default();
-        let schema = self.versions.get(version).unwrap_or(&self.storage);
-        gantry_schema::prune(schema, &mut object);
-        gantry_schema::default(schema, &mut object);
+        let schema = self.versions.get(version).unwrap_or(&self.storage).schema();
+        gantry_schema::prune(&schema, &mut object);
+        gantry_schema::default(&schema, &mut object);
         object
     }
 }
