@@ -167,7 +167,7 @@ impl Api {
             let decoded = crate::decode::object(
                 &resource,
                 object,
-                &[],
+                &crate::decode::Duplicates::default(),
                 crate::query::FieldValidation::Ignore,
             )?;
             self.insert(&mut write, decoded.object).await

@@ -6,7 +6,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::answer::{self, Style};
-use crate::api::Api;
+use crate::api::{Api, is_builtin};
 use crate::body::{Body, full};
 use crate::negotiate::{self, Discovery};
 use crate::query::Query;
@@ -28,10 +28,19 @@ pub(crate) async fn answer(
             None => answer::no_page(),
         });
     }
+    let registry = api.registry();
+    if let Route::Misspelt { group, version } = route {
+        // Built-in groups answer for what they do not have.
+        let versions = registry.group(group).into_iter().flat_map(|it| &it.versions);
+        let known = version.is_empty() || versions.into_iter().any(|it| it.name == *version);
+        return match known && is_builtin(&registry, group) {
+            true => Err(Refusal::unknown_resource()),
+            false => Ok(answer::no_page()),
+        };
+    }
     if parts.method != Method::GET {
         return Err(Refusal::method_not_allowed());
     }
-    let registry = api.registry();
     let query = Query::read(parts.uri.query());
     match route {
         Route::Index => Ok(answer::document(StatusCode::OK, style, &index(api))),
@@ -73,7 +82,7 @@ pub(crate) async fn answer(
                 None => Err(Refusal::unknown_resource()),
             }
         }
-        Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
+        Route::Resource(_) | Route::Misspelt { .. } | Route::Unknown => Ok(answer::no_page()),
     }
 }
 
