@@ -1,15 +1,16 @@
 //! YAML in and out: the only place that knows which library does it.
 //!
 //! Reading follows what `kubectl` accepts (YAML 1.1 booleans, `0644` as octal, merge keys) with one
-//! difference: a duplicate key is an error, because whichever value wins, the user meant both.
+//! difference: a duplicate key is an error, because whichever value wins, the user meant both. An API
+//! server has to take what its clients send, and reads with [`read_last_wins`].
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
-use serde_saphyr::Spanned;
+use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
 use crate::node::{Content, Key, Node, Position};
 
@@ -30,11 +31,42 @@ pub struct SyntaxError {
 /// # Errors
 /// The first syntax error: nothing after it can be trusted.
 pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
+    with_stack(|| parse(text, &mut None))
+}
+
+/// A key that stands more than once in a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DuplicateKey {
+    /// The line of its later value.
+    pub line: u32,
+    /// The key; text is in quotes.
+    pub key: String,
+}
+
+/// The same, but the last value of a duplicate key counts. Also says which keys are duplicates, inner
+/// ones first.
+///
+/// # Errors
+/// The first syntax error: nothing after it can be trusted.
+pub fn read_last_wins(text: &str) -> Result<(Vec<Node>, Vec<DuplicateKey>), SyntaxError> {
+    with_stack(|| {
+        let mut duplicates = Some(Vec::new());
+        let documents = parse(text, &mut duplicates)?;
+        Ok((documents, duplicates.unwrap_or_default()))
+    })
+}
+
+/// Where duplicate keys are collected; without, they are errors.
+type Duplicates = Option<Vec<DuplicateKey>>;
+
+fn with_stack<T: Send>(
+    parse: impl FnOnce() -> Result<T, SyntaxError> + Send,
+) -> Result<T, SyntaxError> {
     // The reader calls itself for every level, and takes up to 40 KB of stack for each. Whoever
     // calls this may be deep in a stack of two megabytes already.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("yaml".to_owned()).stack_size(STACK);
-        let reading = thread.spawn_scoped(scope, || parse(text));
+        let reading = thread.spawn_scoped(scope, parse);
         let reading = reading.map_err(|error| SyntaxError {
             at: Position::default(),
             what: format!("cannot be read now: {error}"),
@@ -44,14 +76,18 @@ pub fn read(text: &str) -> Result<Vec<Node>, SyntaxError> {
     })
 }
 
-fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
+fn parse(text: &str, duplicates: &mut Duplicates) -> Result<Vec<Node>, SyntaxError> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
+        duplicate_keys: match duplicates {
+            Some(_) => DuplicateKeyPolicy::LastWins,
+            None => DuplicateKeyPolicy::Error,
+        },
         budget: serde_saphyr::budget! { max_depth: DEPTH, flow_nesting_limit: DEPTH },
     };
     let documents = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options)
         .map_err(|error| explain(&error))?;
-    documents.into_iter().map(plain).filter(keep).collect()
+    documents.into_iter().map(|document| plain(document, duplicates)).filter(keep).collect()
 }
 
 /// Levels of a document. The deepest definitions of kinds have about fifty.
@@ -126,17 +162,20 @@ enum Raw {
     Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
 }
 
-fn plain(raw: Spanned<Raw>) -> Result<Node, SyntaxError> {
+fn plain(raw: Spanned<Raw>, duplicates: &mut Duplicates) -> Result<Node, SyntaxError> {
     let place = raw.referenced;
     let at = Position { line: to_u32(place.line()), column: to_u32(place.column()) };
     let value = match raw.value {
         Raw::Scalar(content) => content,
-        Raw::List(items) => Content::List(items.into_iter().map(plain).collect::<Result<_, _>>()?),
+        Raw::List(items) => {
+            let items = items.into_iter().map(|item| plain(item, duplicates));
+            Content::List(items.collect::<Result<_, _>>()?)
+        }
         Raw::Map(entries) => {
             let mut map: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
-            let mut names = HashSet::with_capacity(entries.len());
+            let mut names = HashMap::with_capacity(entries.len());
             for (key, value) in entries {
-                let key = plain(key)?;
+                let key = plain(key, duplicates)?;
                 let Some(name) = key.scalar_text() else {
                     return Err(SyntaxError {
                         at: key.at,
@@ -144,15 +183,25 @@ fn plain(raw: Spanned<Raw>) -> Result<Node, SyntaxError> {
                         remedy: "use text as the key; braces around a template need quotes",
                     });
                 };
+                let line = to_u32(value.referenced.line());
+                let value = plain(value, duplicates)?;
                 // `1:` and `"1":` differ in YAML and collide in JSON.
-                if !names.insert(name.clone()) {
+                let Some(place) = names.insert(name.clone(), map.len()) else {
+                    map.push((Key { at: key.at, name }, value));
+                    continue;
+                };
+                let Some(duplicates) = duplicates else {
                     return Err(SyntaxError {
                         at: key.at,
                         what: format!("duplicate key \"{name}\""),
                         remedy: "keep one, or split the document with a line `---`",
                     });
-                }
-                map.push((Key { at: key.at, name }, plain(value)?));
+                };
+                let is_text = matches!(key.value, Content::String(_));
+                let shown = if is_text { format!("{name:?}") } else { name.clone() };
+                duplicates.push(DuplicateKey { line, key: shown });
+                names.insert(name, place);
+                map[place].1 = value;
             }
             Content::Map(map)
         }
@@ -313,6 +362,22 @@ mod tests {
             assert!(error.remedy.contains(remedy), "{text:?}: {error}");
             assert!(!error.to_string().contains('\n'), "{text:?}: one line");
         }
+    }
+
+    #[test]
+    fn the_last_of_duplicate_keys_can_count() {
+        let text = "a: 1\nb:\n  c: 1\n  d: [{e: 1, e: 2}]\n  c: 3\nb:\n  f: 1\na: 2\n1: p\n1: q\n";
+        assert_eq!(read(text).unwrap_err().what, "duplicate key \"e\"");
+        let (documents, duplicates) = read_last_wins(text).unwrap();
+        let expected = json!({ "a": 2, "b": { "f": 1 }, "1": "q" });
+        assert_eq!(documents[0].to_json(), expected);
+        let found: Vec<(u32, &str)> =
+            duplicates.iter().map(|it| (it.line, it.key.as_str())).collect();
+        // The second `b` begins with its value, on the line after.
+        let lines = [(4, "\"e\""), (5, "\"c\""), (7, "\"b\""), (8, "\"a\"")];
+        assert_eq!(found[..4], lines, "{found:?}");
+        let (documents, duplicates) = read_last_wins("a: {b: 1}\n").unwrap();
+        assert_eq!((documents[0].to_json(), duplicates), (json!({ "a": { "b": 1 } }), vec![]));
     }
 
     #[test]

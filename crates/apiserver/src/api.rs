@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) stop: CancellationToken,
     pub(crate) settings: Settings,
-    pub(crate) addresses: crate::addresses::Addresses,
+    pub(crate) allocator: crate::addresses::Allocator,
     pub(crate) policies: crate::policies::Policies,
     pub(crate) quotas: Arc<crate::quotas::Quotas>,
     pub(crate) token_secrets: crate::tokens::secrets::TokenSecrets,
@@ -204,13 +204,14 @@ impl Api {
     ) -> Result<Response<Body>, Refusal> {
         let path = decode(parts.uri.path(), false);
         let query = Query::read(parts.uri.query());
+        let route = route(&path);
+        check_timeout(&route, &query)?;
         let caller = caller.ok_or_else(Refusal::unauthorized)?;
         let guises = match impersonation::read(&parts.headers) {
             Ok(guises) => guises,
             Err(words) => return Ok(answer::broken(&parts.uri, &words)),
         };
         let caller = self.impersonate(caller, guises)?;
-        let route = route(&path);
         let target = match route {
             Route::Resource(target) => target,
             other => {
@@ -219,12 +220,6 @@ impl Api {
             }
         };
         self.permit(&caller, &access::of_target(&parts.method, &target, &query))?;
-        if let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) {
-            duration_millis(text).map_err(|fault| {
-                let words = "invalid timeout specified in the request URL - ";
-                Refusal::bad_request(format!("{words}{fault}"))
-            })?;
-        }
         if matches!(target.name.as_str(), "." | "..") {
             let name = &target.name;
             let words = format!("Name parameter invalid: \"{name}\": may not be '{name}'");
@@ -245,7 +240,11 @@ impl Api {
         let verb =
             Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
-        let format = negotiate::format_of_part(&parts.headers, &target.subresource)?;
+        let format = if target.subresource.is_empty() && !resource.has_table() {
+            negotiate::format_without_tables(&parts.headers)?
+        } else {
+            negotiate::format_of_part(&parts.headers, &target.subresource)?
+        };
         let ask = Ask {
             resource,
             target,
@@ -284,8 +283,26 @@ impl Api {
     }
 }
 
+/// Refuses a time limit that is none. It is looked at before anything else about a request, who asks
+/// for it included; what runs for long has none.
+fn check_timeout(route: &Route, query: &Query) -> Result<(), Refusal> {
+    const STREAMS: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+    if let Route::Resource(target) = route {
+        let part = target.subresource.split('/').next().unwrap_or_default();
+        let watches = target.watch_prefix || query.flag("watch").unwrap_or(false);
+        if watches || STREAMS.contains(&part) {
+            return Ok(());
+        }
+    }
+    let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(()) };
+    duration_millis(text).map(drop).map_err(|fault| {
+        let words = "invalid timeout specified in the request URL - ";
+        Refusal::bad_request(format!("{words}{fault}"))
+    })
+}
+
 /// Whether a group is one of Kubernetes itself: those answer for what they do not have.
-fn is_builtin(registry: &Registry, group: &str) -> bool {
+pub(crate) fn is_builtin(registry: &Registry, group: &str) -> bool {
     let versions = registry.group(group).into_iter().flat_map(|group| &group.versions);
     versions.flat_map(|version| &version.resources).any(|it| it.custom().is_none())
 }

@@ -1,16 +1,17 @@
 //! Bodies of answers: whole, in chunks that are made as they are read, or as long as a watch lasts.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use gantry_serve::gzip;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, SizeHint};
+
+use crate::rope::{FRAME_BYTES, Frames};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -20,46 +21,40 @@ pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// How much is gathered before it is sent.
-///
-/// One frame per object would cost a system call each; much more would hold a large list in memory
-/// for every slow reader.
-const CHUNK: usize = 64 * 1024;
-
 /// A body whose pieces are made as the client reads it.
 ///
 /// Its beginning is made at once: a body that ends there has a length, and of a longer one it is
 /// known that it is worth compressing.
 pub fn pieces(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Body {
-    let mut body = Pieces { pieces, ahead: VecDeque::new(), known: 0, whole: false };
-    while body.known <= gzip::THRESHOLD && !body.whole {
-        let chunk = body.gather();
-        body.known += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-        body.ahead.push_back(chunk);
+    let mut body = Pieces { pieces, ahead: Frames::default(), whole: false };
+    while body.known() <= gzip::THRESHOLD && !body.whole {
+        body.gather();
     }
     body.boxed_unsync()
 }
 
 struct Pieces<Source> {
     pieces: Source,
-    ahead: VecDeque<Bytes>,
-    /// Bytes in `ahead`.
-    known: u64,
+    /// Large pieces are not copied: for a client that does not read, no more is held than is stored.
+    ahead: Frames,
     /// Nothing comes after `ahead`.
     whole: bool,
 }
 
+impl<Source> Pieces<Source> {
+    /// Bytes in `ahead`.
+    fn known(&self) -> u64 {
+        u64::try_from(self.ahead.len()).unwrap_or(u64::MAX)
+    }
+}
+
 impl<Source: Iterator<Item = Bytes>> Pieces<Source> {
-    fn gather(&mut self) -> Bytes {
-        let mut chunk = BytesMut::new();
-        while chunk.len() < CHUNK {
-            let Some(piece) = self.pieces.next() else {
-                self.whole = true;
-                break;
-            };
-            chunk.extend_from_slice(&piece);
+    /// Makes another piece.
+    fn gather(&mut self) {
+        match self.pieces.next() {
+            Some(piece) => self.ahead.push(piece),
+            None => self.whole = true,
         }
-        chunk.freeze()
     }
 }
 
@@ -73,22 +68,17 @@ impl<Source: Iterator<Item = Bytes>> hyper::body::Body for Pieces<Source> {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let chunk = match self.ahead.pop_front() {
-            Some(chunk) => {
-                self.known -= u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-                chunk
-            }
-            None if self.whole => Bytes::new(),
-            None => self.gather(),
-        };
-        Poll::Ready((!chunk.is_empty()).then(|| Ok(Frame::data(chunk))))
+        while self.ahead.len() < FRAME_BYTES && !self.whole {
+            self.gather();
+        }
+        Poll::Ready(self.ahead.next().map(|frame| Ok(Frame::data(frame))))
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = SizeHint::new();
-        hint.set_lower(self.known);
+        hint.set_lower(self.known());
         if self.whole {
-            hint.set_exact(self.known);
+            hint.set_exact(self.known());
         }
         hint
     }

@@ -7,7 +7,7 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
-use crate::addresses::Addresses;
+use crate::addresses::Allocator;
 use crate::api::{Api, Inner, Settings, Shelf};
 use crate::authority::Authority;
 use crate::collect::Collector;
@@ -47,6 +47,7 @@ impl Api {
         let api = Self(Arc::new(Inner {
             admission_webhooks: crate::webhooks::Webhooks::default(),
             webhooks: gantry_webhook::Client::new(clock, services, agent),
+            allocator: Allocator::new(network, bits, store.clone()),
             store,
             registry,
             definitions,
@@ -56,7 +57,6 @@ impl Api {
             stop: tasks.token().clone(),
             authority: Authority::new(settings.authorization.clone()),
             settings,
-            addresses: Addresses::new(network, bits),
             policies: crate::policies::Policies::default(),
             quotas: Arc::default(),
             token_secrets: crate::tokens::secrets::TokenSecrets::default(),
@@ -66,10 +66,10 @@ impl Api {
             aggregations: crate::aggregation::Aggregations::default(),
             listens: std::sync::OnceLock::new(),
         }));
+        api.warn_of_refused_strangers();
         api.0.definitions.refresh(&api);
         api.0.policies.refresh(&api);
         api.0.admission_webhooks.refresh(&api);
-        api.remember_addresses();
         api.make_permanent_objects().await?;
         api.make_policy().await?;
         let collector = api.clone();
@@ -119,7 +119,7 @@ impl Api {
             });
             self.make("scheduling.k8s.io", "priorityclasses", "", class).await?;
         }
-        let server = self.0.addresses.server();
+        let server = self.0.allocator.server();
         let port = self.0.settings.address.rsplit(':').next().and_then(|it| it.parse::<u16>().ok());
         let service = json!({
             "metadata": {
@@ -169,6 +169,7 @@ impl Api {
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
+            claims: None,
             now: self.now(),
             warnings: Vec::new(),
         };
@@ -176,7 +177,7 @@ impl Api {
             let decoded = crate::decode::object(
                 &resource,
                 object,
-                &[],
+                &crate::decode::Duplicates::default(),
                 crate::query::FieldValidation::Ignore,
             )?;
             self.insert(&mut write, decoded.object).await

@@ -118,13 +118,15 @@ impl Api {
                 Refusal::bad_request(format!("error decoding YAML: {}", refusal.message))
             })?;
         let validation = options.validation;
-        if validation == FieldValidation::Strict && !duplicates.is_empty() {
-            let problems: Vec<String> =
-                duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
-            return Err(Refusal::bad_request(format!(
-                "error strict decoding YAML: {}",
-                problems.join(", ")
-            )));
+        let mut notes = Vec::new();
+        match (validation, duplicates.yaml_fault()) {
+            (FieldValidation::Strict, Some(fault)) => {
+                return Err(Refusal::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: {fault}"
+                )));
+            }
+            (FieldValidation::Warn, Some(_)) => notes.extend_from_slice(duplicates.lines()),
+            (FieldValidation::Strict | FieldValidation::Warn | FieldValidation::Ignore, _) => {}
         }
         check_config(&ask, &config)?;
         let force = options.force.unwrap_or(false);
@@ -141,13 +143,14 @@ impl Api {
                 write.resource.default(&mut object);
                 write.ownership = Ownership::Said;
                 write.changes = true;
+                write.warnings.clone_from(&notes);
                 (StatusCode::CREATED, self.insert(&mut write, object).await)
             } else {
                 let make = |_: &Self, write: &Write, live: &Value| {
                     let object = owned_by_apply(write, Some(live), &config, force)?;
                     let (mut object, _) = write.resource.clean(object)?;
                     write.resource.default(&mut object);
-                    Ok(Changed::to(object))
+                    Ok(Changed { object, warnings: notes.clone() })
                 };
                 (StatusCode::OK, self.modify(&mut write, make).await)
             };

@@ -141,7 +141,7 @@ impl Api {
 
     /// Stored objects as the version of the resource has them, in order. What was converted once is
     /// not converted again.
-    async fn seen_all(
+    pub(crate) async fn seen_all(
         &self,
         resource: &Resource,
         mut entries: Vec<Arc<Entry>>,
@@ -267,7 +267,7 @@ impl Api {
         let objects = std::slice::from_ref(object);
         let work = converter.convert(self, objects, &custom.storage_version);
         let mut stored = Box::pin(work).await?.into_iter().next().unwrap_or_default();
-        gantry_schema::prune(&custom.storage, &mut stored);
+        gantry_schema::prune(&custom.storage.schema(), &mut stored);
         Ok(stored)
     }
 
@@ -300,7 +300,7 @@ impl Api {
 
 /// The entry that a version sees.
 fn view(custom: &Custom, entry: &Arc<Entry>, mut object: Value) -> Arc<Entry> {
-    gantry_schema::prune(&custom.schema, &mut object);
+    gantry_schema::prune(&custom.schema.schema(), &mut object);
     let halves = encode(&object);
     let revision = entry.revision.get().to_string();
     let value = Bytes::from([&halves.head[..], revision.as_bytes(), &halves.tail[..]].concat());

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use gantry_kinds::print::CustomColumns;
-use gantry_schema::{Rules, Schema};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +12,7 @@ use crate::convert::Converter;
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
 use crate::scale;
+use crate::schemas::{LazySchema, Schemas};
 
 /// One served version of a custom kind.
 #[derive(Debug)]
@@ -23,17 +23,15 @@ pub struct Custom {
     /// need not be again.
     pub epoch: u64,
     /// The schema of this version.
-    pub schema: Arc<Schema>,
+    pub schema: LazySchema,
     /// The schema of the version that is stored.
-    pub storage: Arc<Schema>,
+    pub storage: LazySchema,
     /// The schemas of all served versions, by `group/version`.
-    pub siblings: Arc<BTreeMap<String, Arc<Schema>>>,
+    pub siblings: Arc<BTreeMap<String, LazySchema>>,
     /// The revision at which its definition was made: nothing of the kind is older.
     pub since: u64,
     /// The version that is stored, as `group/version`.
     pub storage_version: String,
-    /// Its rules in the expression language, compiled.
-    pub rules: Rules,
     /// Its columns.
     pub columns: CustomColumns,
     /// Whether its status is a part of its own.
@@ -47,7 +45,7 @@ pub struct Custom {
     /// The definition is going, so nothing new is taken.
     pub terminating: bool,
     /// The schemas of all versions, served or not, by `group/version`: objects may be stored in any.
-    pub versions: Arc<BTreeMap<String, Arc<Schema>>>,
+    pub versions: Arc<BTreeMap<String, LazySchema>>,
     /// Who converts objects of other versions; nobody if only the version's name differs.
     pub converter: Option<Arc<Converter>>,
     /// How the bytes of an object in this version begin.
@@ -112,16 +110,19 @@ pub struct Served {
     pub keeper: Option<Arc<Resource>>,
 }
 
-/// The served versions of a definition.
+/// The served versions of a definition, which is stored as `stored_bytes`. Their schemas are kept in
+/// `schemas`.
 ///
 /// # Errors
 /// A schema that cannot be compiled; definitions are checked when they are written, so this means
 /// that an older program took what this one does not.
 pub fn resources(
     definition: &Value,
+    stored_bytes: &Bytes,
     since: u64,
     epoch: u64,
     ended: &CancellationToken,
+    schemas: &Arc<Schemas>,
 ) -> Result<Served, DefinitionError> {
     let spec = &definition["spec"];
     let names = &definition["status"]["acceptedNames"];
@@ -129,18 +130,21 @@ pub fn resources(
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     let stored =
         versions.iter().find(|it| it["storage"] == true).ok_or(DefinitionError::NoStorage)?;
-    let storage = compile(stored)?;
     let storage_version = format!("{group}/{}", text(&stored["name"]));
     let terminating = definition["metadata"]["deletionTimestamp"].is_string();
     let (mut siblings, mut all) = (BTreeMap::new(), BTreeMap::new());
     for version in &versions {
         let name = format!("{group}/{}", text(&version["name"]));
-        let schema = compile(version)?;
+        let version_name = text(&version["name"]);
+        let schema = schemas
+            .add(stored_bytes, definition, &version_name)
+            .map_err(|source| DefinitionError::Schema { version: version_name, source })?;
         if version["served"] == true {
-            siblings.insert(name.clone(), Arc::clone(&schema));
+            siblings.insert(name.clone(), schema.clone());
         }
         all.insert(name, schema);
     }
+    let storage = all.get(&storage_version).cloned().ok_or(DefinitionError::NoStorage)?;
     let (siblings, all) = (Arc::new(siblings), Arc::new(all));
     let converter = Converter::of(definition).map(Arc::new);
     // The server's own view comes last; it is the stored version in all but name.
@@ -151,14 +155,13 @@ pub fn resources(
         let name = text(&version["name"]);
         let kind = text(&names["kind"]);
         let schema = siblings.get(&format!("{group}/{name}"));
-        let schema = schema.map_or_else(|| Arc::clone(&storage), Arc::clone);
+        let schema = schema.unwrap_or(&storage).clone();
         let parts = &version["subresources"];
         let custom = Custom {
             definition: text(&definition["metadata"]["name"]),
             epoch,
-            rules: Rules::compile(&schema),
             schema,
-            storage: Arc::clone(&storage),
+            storage: storage.clone(),
             siblings: Arc::clone(&siblings),
             since,
             ended: ended.clone(),
@@ -206,13 +209,6 @@ pub fn resources(
 /// How the stored bytes of an object begin, see [`crate::stored::encode`].
 fn opening(kind: &str, api_version: &str) -> Bytes {
     format!("{{\"kind\":{},\"apiVersion\":{},", json!(kind), json!(api_version)).into()
-}
-
-fn compile(version: &Value) -> Result<Arc<Schema>, DefinitionError> {
-    let schema = &version["schema"]["openAPIV3Schema"];
-    let compiled = gantry_schema::compile(schema)
-        .map_err(|source| DefinitionError::Schema { version: text(&version["name"]), source })?;
-    Ok(Arc::new(compiled))
 }
 
 fn columns(version: &Value) -> CustomColumns {

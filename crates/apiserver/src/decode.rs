@@ -1,6 +1,7 @@
 //! From a body to an object of the kind that is asked for.
 
 use bytes::Bytes;
+use gantry_api::yaml::DuplicateKey;
 use gantry_builtin::wire::{self, Envelope, WireError};
 use gantry_schema::read_json;
 use serde_json::{Value, json};
@@ -20,6 +21,57 @@ pub(crate) struct Decoded {
     pub(crate) warnings: Vec<String>,
 }
 
+/// Fields that a body gives more than once. The last one counts; what is said about it depends on how
+/// the body is written.
+#[derive(Debug)]
+pub(crate) enum Duplicates {
+    /// Of JSON: the paths of the fields.
+    Paths(Vec<String>),
+    /// Of YAML: what is said about each key.
+    Lines(Vec<String>),
+}
+
+impl Default for Duplicates {
+    fn default() -> Self {
+        Self::Paths(Vec::new())
+    }
+}
+
+impl Duplicates {
+    /// What a caller is warned of, one by one, with the fields that the kind does not have.
+    fn warnings(&self, unknown: Vec<String>) -> Vec<String> {
+        match self {
+            Self::Paths(paths) => {
+                let duplicates = paths.iter().map(|path| format!("duplicate field \"{path}\""));
+                unknown.into_iter().chain(duplicates).collect()
+            }
+            Self::Lines(lines) => lines.iter().cloned().chain(unknown).collect(),
+        }
+    }
+
+    /// Why a strict reader refuses the body. What YAML has to say is one fault of many lines.
+    fn faults(&self, unknown: Vec<String>) -> Vec<String> {
+        match self {
+            Self::Lines(_) => self.yaml_fault().into_iter().chain(unknown).collect(),
+            Self::Paths(_) => self.warnings(unknown),
+        }
+    }
+
+    /// The fault of YAML with duplicate keys.
+    pub(crate) fn yaml_fault(&self) -> Option<String> {
+        let lines = self.lines();
+        (!lines.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", lines.join("\n  ")))
+    }
+
+    /// What is said about each duplicate key of YAML.
+    pub(crate) fn lines(&self) -> &[String] {
+        match self {
+            Self::Lines(lines) => lines,
+            Self::Paths(_) => &[],
+        }
+    }
+}
+
 /// Reads the body of a request that creates or replaces an object.
 pub(crate) fn body(ask: &Ask, validation: FieldValidation) -> Result<Decoded, Refusal> {
     let resource = &ask.resource;
@@ -28,12 +80,12 @@ pub(crate) fn body(ask: &Ask, validation: FieldValidation) -> Result<Decoded, Re
     object(resource, tree, &duplicates, validation)
 }
 
-/// Reads any body as a tree; also the paths of fields that were given twice.
+/// Reads any body as a tree; also what was given twice.
 pub(crate) fn tree(
     content: Content,
     body: &Bytes,
     kind: &str,
-) -> Result<(Value, Vec<String>), Refusal> {
+) -> Result<(Value, Duplicates), Refusal> {
     let unrecognised = |why: &str| {
         let shown = match body.is_empty() {
             true => "<empty>".into(),
@@ -45,23 +97,34 @@ pub(crate) fn tree(
         ))
     };
     match content {
-        Content::Json => read_json(body).map_err(|fault| unrecognised(&fault.to_string())),
+        Content::Json => {
+            let read = read_json(body).map_err(|fault| unrecognised(&fault.to_string()))?;
+            Ok((read.0, Duplicates::Paths(read.1)))
+        }
         Content::Yaml => {
             // Most of what is called YAML is JSON, and that is read much faster.
             if body.first() == Some(&b'{')
-                && let Ok(read) = read_json(body)
+                && let Ok((tree, duplicates)) = read_json(body)
+                && duplicates.is_empty()
             {
-                return Ok(read);
+                return Ok((tree, Duplicates::default()));
             }
             let text = std::str::from_utf8(body).map_err(|_| unrecognised("invalid UTF-8"))?;
-            let documents = gantry_api::yaml::read(text).map_err(|fault| {
-                let line = fault.at.line;
-                let words = format!("error converting YAML to JSON: yaml: line {line}: {fault}");
-                Refusal::bad_request(words)
-            })?;
+            let (documents, duplicates) =
+                gantry_api::yaml::read_last_wins(text).map_err(|fault| {
+                    let line = fault.at.line;
+                    let words =
+                        format!("error converting YAML to JSON: yaml: line {line}: {fault}");
+                    Refusal::bad_request(words)
+                })?;
+            let lines = duplicates.iter().map(|it| {
+                let DuplicateKey { line, key } = it;
+                format!("line {line}: key {key} already set in map")
+            });
+            let duplicates = Duplicates::Lines(lines.collect());
             match documents.as_slice() {
-                [one] => Ok((one.to_json(), Vec::new())),
-                [] => Ok((json!({}), Vec::new())),
+                [one] => Ok((one.to_json(), duplicates)),
+                [] => Ok((json!({}), duplicates)),
                 more => {
                     let count = more.len();
                     let words = format!("the body has {count} YAML documents; send one at a time");
@@ -71,7 +134,7 @@ pub(crate) fn tree(
         }
         Content::Protobuf => {
             let decoded = wire::decode(body).map_err(|fault| wire_fault(body, kind, &fault))?;
-            Ok((decoded.value, Vec::new()))
+            Ok((decoded.value, Duplicates::default()))
         }
     }
 }
@@ -110,23 +173,22 @@ fn hex(bytes: &[u8]) -> String {
 pub(crate) fn object(
     resource: &Resource,
     mut tree: Value,
-    duplicates: &[String],
+    duplicates: &Duplicates,
     validation: FieldValidation,
 ) -> Result<Decoded, Refusal> {
     check_kind(resource, &mut tree)?;
     let (mut object, unknown) = resource.clean(tree)?;
-    let problems: Vec<String> = unknown
-        .iter()
-        .map(|path| format!("unknown field \"{path}\""))
-        .chain(duplicates.iter().map(|path| format!("duplicate field \"{path}\"")))
-        .collect();
+    let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
     let warnings = match validation {
         FieldValidation::Ignore => Vec::new(),
-        FieldValidation::Warn => problems,
-        FieldValidation::Strict if problems.is_empty() => problems,
+        FieldValidation::Warn => duplicates.warnings(unknown),
         FieldValidation::Strict => {
-            let problems = problems.join(", ");
-            return Err(Refusal::bad_request(strict_fault(resource, &problems)));
+            let faults = duplicates.faults(unknown);
+            if !faults.is_empty() {
+                let faults = faults.join(", ");
+                return Err(Refusal::bad_request(strict_fault(resource, &faults)));
+            }
+            faults
         }
     };
     resource.default(&mut object);

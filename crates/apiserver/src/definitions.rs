@@ -16,6 +16,7 @@ use crate::janitor::keep_transition;
 use crate::parts::resource;
 use crate::resource::{Registry, Resource};
 use crate::rules::Part;
+use crate::schemas::Schemas;
 use crate::status::Refusal;
 use crate::write::{meta, seconds};
 use crate::{custom, openapi};
@@ -30,6 +31,7 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) struct Definitions {
     builtin: Vec<Arc<Resource>>,
     known: Mutex<Known>,
+    schemas: Arc<Schemas>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +47,9 @@ struct Known {
 #[derive(Debug)]
 struct Made {
     revision: u64,
-    definition: Arc<Value>,
+    /// The definition as it is stored. Its tree takes several times as much memory, and is needed
+    /// only when something changes.
+    entry: Arc<Entry>,
     resources: Vec<Arc<Resource>>,
     /// How the server itself sees its instances, if not as one of its resources.
     keeper: Option<Arc<Resource>>,
@@ -56,14 +60,15 @@ struct Made {
 impl Made {
     /// Whether a new state of the definition is for clients the same kind as before.
     fn serves_like(&self, object: &Value) -> bool {
-        let same = |part: &str| self.definition.pointer(part) == object.pointer(part);
+        let before: Value = serde_json::from_slice(&self.entry.value).unwrap_or_default();
+        let same = |part: &str| before.pointer(part) == object.pointer(part);
         same("/spec") && same("/status/acceptedNames") && same("/metadata/uid")
     }
 }
 
 impl Definitions {
     pub(crate) fn new(builtin: Vec<Arc<Resource>>) -> Self {
-        Self { builtin, known: Mutex::default() }
+        Self { builtin, known: Mutex::default(), schemas: Arc::default() }
     }
 
     /// What is served without any definition.
@@ -100,7 +105,8 @@ impl Definitions {
             let epoch = known.epoch;
             known.epoch += u64::try_from(versions).unwrap_or(0) + 1;
             let custom::Served { versions, keeper } = if is_established(&object) {
-                let made = custom::resources(&object, entry.created.get(), epoch, &ended);
+                let (bytes, since) = (&entry.value, entry.created.get());
+                let made = custom::resources(&object, bytes, since, epoch, &ended, &self.schemas);
                 made.unwrap_or_else(|error| {
                     tracing::error!(definition = name, %error, "a definition is not served");
                     custom::Served::default()
@@ -108,8 +114,8 @@ impl Definitions {
             } else {
                 custom::Served::default()
             };
-            let definition = Arc::new(object);
-            made.insert(name, Made { revision, definition, resources: versions, keeper, ended });
+            let entry = Arc::clone(entry);
+            made.insert(name, Made { revision, entry, resources: versions, keeper, ended });
         }
         for gone in known.made.values() {
             gone.ended.cancel();
@@ -150,7 +156,7 @@ impl Known {
                 let definitions = sources
                     .iter()
                     .filter_map(|(name, _)| self.made.get(name))
-                    .map(|made| Arc::clone(&made.definition));
+                    .map(|made| Arc::clone(&made.entry));
                 openapi::describe(documents, &place.0, &place.1, definitions.collect());
             }
         }
@@ -171,12 +177,19 @@ impl Api {
             return Ok(());
         };
         loop {
+            // All but their schemas, which are large and have nothing to do with names.
+            let without_versions = |entry: &Arc<Entry>| {
+                let mut object = definitions.tree(entry);
+                object["spec"]["versions"] = json!([]);
+                object["metadata"]["managedFields"] = json!([]);
+                object
+            };
             let entries: Vec<(Arc<Entry>, Value)> = self
                 .0
                 .store
                 .space(SPACE)
                 .iter()
-                .map(|entry| (Arc::clone(entry), definitions.tree(entry)))
+                .map(|entry| (Arc::clone(entry), without_versions(entry)))
                 .filter(|(_, object)| object["spec"]["group"] == group)
                 .collect();
             let mut overtaken = false;
@@ -186,7 +199,11 @@ impl Api {
                     .map(|(_, other)| other)
                     .filter(|other| meta(other, "name") != meta(object, "name"))
                     .collect();
-                let Some(settled) = self.settled(object, &others) else { continue };
+                if self.settled(object, &others).is_none() {
+                    continue;
+                }
+                let whole = definitions.tree(entry);
+                let Some(settled) = self.settled(&whole, &others) else { continue };
                 let key = meta(object, "name").to_owned();
                 let stored = definitions.to_storage(&settled);
                 let expect = Expect::Revision(entry.revision);

@@ -6,7 +6,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::answer::{self, Style};
-use crate::api::Api;
+use crate::api::{Api, is_builtin};
 use crate::body::{Body, full};
 use crate::negotiate::{self, Discovery};
 use crate::query::Query;
@@ -28,10 +28,19 @@ pub(crate) async fn answer(
             None => answer::no_page(),
         });
     }
+    let registry = api.registry();
+    if let Route::Misspelt { group, version } = route {
+        // Built-in groups answer for what they do not have.
+        let versions = registry.group(group).into_iter().flat_map(|it| &it.versions);
+        let known = version.is_empty() || versions.into_iter().any(|it| it.name == *version);
+        return match known && is_builtin(&registry, group) {
+            true => Err(Refusal::unknown_resource()),
+            false => Ok(answer::no_page()),
+        };
+    }
     if parts.method != Method::GET {
         return Err(Refusal::method_not_allowed());
     }
-    let registry = api.registry();
     let query = Query::read(parts.uri.query());
     match route {
         Route::Index => Ok(answer::document(StatusCode::OK, style, &index(api))),
@@ -89,7 +98,7 @@ pub(crate) async fn answer(
                 None => Err(Refusal::unknown_resource()),
             }
         }
-        Route::Resource(_) | Route::Unknown => Ok(answer::no_page()),
+        Route::Resource(_) | Route::Misspelt { .. } | Route::Unknown => Ok(answer::no_page()),
     }
 }
 
@@ -189,17 +198,22 @@ fn index(api: &Api) -> Value {
 
 /// `/healthz` and its like: one line when all is well, one line each when asked.
 fn health(api: &Api, probe: &str, check: Option<&str>, query: &Query) -> Response<Body> {
-    let failed = api.0.store.failed();
-    let stopping = probe == "readyz" && api.0.stop.is_cancelled();
-    let mut checks = vec![("ping", true), ("store", failed.is_none())];
+    // A check, and why it fails. A disk that is full or gone is no reason to start again, so only who
+    // asks for readiness is told.
+    let store = match probe {
+        "readyz" => api.0.store.ready().err().map(|why| why.to_string()),
+        _ => api.0.store.failed().map(|_| "the store failed".to_owned()),
+    };
+    let mut checks = vec![("ping", None), ("store", store)];
     if probe == "readyz" {
-        checks.push(("shutdown", !stopping));
+        let stopping = api.0.stop.is_cancelled();
+        checks.push(("shutdown", stopping.then(|| "the server is stopping".to_owned())));
     }
     if let Some(name) = check {
         return match checks.iter().find(|(known, _)| *known == name) {
-            Some((_, true)) => answer::text(StatusCode::OK, "ok"),
-            Some((_, false)) => {
-                let words = "internal server error: reason withheld\n";
+            Some((_, None)) => answer::text(StatusCode::OK, "ok"),
+            Some((_, Some(why))) => {
+                let words = format!("internal server error: {why}\n");
                 answer::text(StatusCode::INTERNAL_SERVER_ERROR, words)
             }
             None => answer::no_page(),
@@ -208,14 +222,14 @@ fn health(api: &Api, probe: &str, check: Option<&str>, query: &Query) -> Respons
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut lines = String::new();
     let mut well = true;
-    for (name, passes) in checks {
-        if excluded.contains(&name) {
-            lines.push_str(&format!("[+]{name} excluded: ok\n"));
-        } else if passes {
-            lines.push_str(&format!("[+]{name} ok\n"));
-        } else {
-            well = false;
-            lines.push_str(&format!("[-]{name} failed: reason withheld\n"));
+    for (name, fails) in checks {
+        match fails {
+            _ if excluded.contains(&name) => lines.push_str(&format!("[+]{name} excluded: ok\n")),
+            None => lines.push_str(&format!("[+]{name} ok\n")),
+            Some(why) => {
+                well = false;
+                lines.push_str(&format!("[-]{name} failed: {why}\n"));
+            }
         }
     }
     if !well {

@@ -17,6 +17,21 @@ pub fn frame(opcode: u8, payload: &[u8]) -> Bytes {
 pub fn prefixed(opcode: u8, prefix: &[u8], payload: &[u8]) -> Bytes {
     let length = prefix.len() + payload.len();
     let mut frame = BytesMut::with_capacity(length + 10);
+    put_header(&mut frame, opcode, length);
+    frame.put_slice(prefix);
+    frame.put_slice(payload);
+    frame.freeze()
+}
+
+/// What comes before a payload of this length that is sent in parts.
+#[must_use]
+pub fn header(opcode: u8, length: usize) -> Bytes {
+    let mut frame = BytesMut::with_capacity(10);
+    put_header(&mut frame, opcode, length);
+    frame.freeze()
+}
+
+fn put_header(frame: &mut BytesMut, opcode: u8, length: usize) {
     frame.put_u8(0x80 | opcode);
     match (u8::try_from(length), u16::try_from(length)) {
         (Ok(length), _) if length < 126 => frame.put_u8(length),
@@ -29,9 +44,6 @@ pub fn prefixed(opcode: u8, prefix: &[u8], payload: &[u8]) -> Bytes {
             frame.put_u64(u64::try_from(length).unwrap_or(u64::MAX));
         }
     }
-    frame.put_slice(prefix);
-    frame.put_slice(payload);
-    frame.freeze()
 }
 
 /// The longest thing a watcher has to say: a ping or a goodbye.

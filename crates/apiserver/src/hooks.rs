@@ -1,10 +1,8 @@
 //! What the server adds to single kinds before and after they are stored.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use gantry_kinds::admit;
-use gantry_schema::Invalid;
+use gantry_kinds::{admit, service};
 use serde_json::{Value, json};
 
 use crate::access::Caller;
@@ -179,11 +177,13 @@ impl Api {
     }
 
     /// Makes a new object ready to be checked and stored.
-    pub(crate) fn prepare_create(&self, write: &Write, object: &mut Value) -> Result<(), Refusal> {
+    pub(crate) fn prepare_create(
+        &self,
+        write: &mut Write,
+        object: &mut Value,
+    ) -> Result<(), Refusal> {
         write.resource.prepare_new(object, &write.stamp());
-        if write.resource.space == "services" {
-            self.allocate(object, None, write.dry_run)?;
-        }
+        self.allocate(write, None, object)?;
         if write.resource.space == definitions::SPACE {
             gantry_schema::prepare_definition(object, None);
         }
@@ -202,25 +202,16 @@ impl Api {
     /// Makes a change ready to be checked and stored.
     pub(crate) fn prepare_update(
         &self,
-        write: &Write,
+        write: &mut Write,
         live: &Value,
         new: &mut Value,
     ) -> Result<(), Refusal> {
         write.resource.prepare_change(new, live, write.part, &write.stamp());
-        if write.resource.space == "services" {
-            self.allocate(new, Some(live), write.dry_run)?;
-        }
+        self.allocate(write, Some(live), new)?;
         if write.resource.space == definitions::SPACE && write.part == Part::Whole {
             gantry_schema::prepare_definition(new, Some(live));
         }
         Ok(())
-    }
-
-    /// Takes back what a new object got, since it is not stored.
-    pub(crate) fn forget_create(&self, write: &Write, object: &Value) {
-        if write.resource.space == "services" && !write.dry_run {
-            self.0.addresses.release(&addresses(object), &ports(object));
-        }
     }
 
     /// What follows the creation of an object.
@@ -255,14 +246,6 @@ impl Api {
         self.quota_note(write, Some(live), new);
         self.token_secret_stored(&write.resource, new);
         self.settle_policies(&write.resource);
-        if write.resource.space == "services" {
-            let kept = (addresses(new), ports(new));
-            let gone: Vec<Ipv4Addr> =
-                addresses(live).into_iter().filter(|it| !kept.0.contains(it)).collect();
-            let closed: Vec<u16> =
-                ports(live).into_iter().filter(|it| !kept.1.contains(it)).collect();
-            self.0.addresses.release(&gone, &closed);
-        }
         if write.resource.space == definitions::SPACE {
             self.settle(&write.resource, &entry).await?;
         }
@@ -314,83 +297,33 @@ impl Api {
         if resource.namespaced {
             self.recount_inside(&entry.extra.metadata(&entry.value).namespace);
         }
-        if resource.space == "services" {
-            let object = resource.tree(entry);
-            self.0.addresses.release(&addresses(&object), &ports(&object));
-        }
         if resource.space == definitions::SPACE {
             self.0.definitions.refresh(self);
         }
     }
 
-    /// Gives a service the addresses and ports it asks for.
+    /// Allocates the addresses and ports that a service asks for. They are the write's until it ends.
     fn allocate(
         &self,
-        service: &mut Value,
+        write: &mut Write,
         live: Option<&Value>,
-        dry_run: bool,
+        service: &mut Value,
     ) -> Result<(), Refusal> {
-        let had = live.map(addresses).unwrap_or_default();
-        let kind = service["spec"]["type"].as_str().unwrap_or_default().to_owned();
-        let asked = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
-        if kind != "ExternalName" && asked != "None" {
-            match asked.parse::<Ipv4Addr>() {
-                Ok(address) if had.contains(&address) => {}
-                Ok(address) => {
-                    if !dry_run && !self.0.addresses.take(address) {
-                        let why = "failed to allocate IP: provided IP is already allocated or not \
-                                   in the valid range";
-                        return Err(no_address(service, &asked, why));
-                    }
-                }
-                Err(_) => {
-                    let address = if dry_run {
-                        self.0.addresses.server()
-                    } else {
-                        self.0.addresses.any().ok_or_else(|| {
-                            Refusal::internal("failed to allocate a serviceIP: range is full")
-                        })?
-                    };
-                    service["spec"]["clusterIP"] = json!(address.to_string());
-                }
-            }
-            service["spec"]["clusterIPs"] = json!([service["spec"]["clusterIP"]]);
-        }
-        if !matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+        // What an earlier try claimed is free again, also for this one.
+        write.claims = None;
+        if write.resource.space != crate::addresses::SPACE || write.part != Part::Whole {
             return Ok(());
         }
-        let had = live.map(ports).unwrap_or_default();
-        let mut list = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        for (place, port) in list.iter_mut().enumerate() {
-            let asked =
-                port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).unwrap_or(0);
-            if asked == 0 {
-                let given = if dry_run { Some(30000) } else { self.0.addresses.any_port() };
-                let given = given.ok_or_else(|| Refusal::internal("no free node port"))?;
-                port["nodePort"] = json!(given);
-            } else if !had.contains(&asked) && !dry_run && !self.0.addresses.take_port(asked) {
-                let field = format!("spec.ports[{place}].nodePort");
-                let fault =
-                    Invalid::value(field, &json!(asked), "provided port is already allocated");
-                return Err(Refusal::invalid("", "Service", meta(service, "name"), &[fault]));
+        let mut claims = self.0.allocator.claim(write.dry_run);
+        let allocated = service::allocate(service, live, &mut claims);
+        write.claims = Some(claims);
+        allocated.map_err(|refusal| match refusal {
+            service::Refusal::Invalid(faults) => {
+                Refusal::invalid("", "Service", meta(service, "name"), &faults)
             }
-        }
-        service["spec"]["ports"] = Value::Array(list);
-        Ok(())
-    }
-
-    /// Remembers what stored services have, when the server starts.
-    pub(crate) fn remember_addresses(&self) {
-        let Some(services) = resource(self, "", "v1", "services") else { return };
-        for entry in self.0.store.space(&services.space).iter() {
-            let service = services.tree(entry);
-            for address in addresses(&service) {
-                self.0.addresses.take(address);
-            }
-            for port in ports(&service) {
-                self.0.addresses.take_port(port);
-            }
-        }
+            service::Refusal::Internal(words) => Refusal::internal(&words),
+            service::Refusal::Failure(words) => Refusal::failure(words),
+        })
     }
 }
 
@@ -411,24 +344,6 @@ pub(crate) fn admit_delete(resource: &Resource, live: &Value) -> Result<(), Refu
         return Err(Refusal::forbidden(SCHEDULING, "priorityclasses", name, why));
     }
     Ok(())
-}
-
-fn no_address(service: &Value, asked: &str, why: &str) -> Refusal {
-    let fault = Invalid::value("spec.clusterIPs", &json!([asked]), why);
-    Refusal::invalid("", "Service", meta(service, "name"), &[fault])
-}
-
-fn addresses(service: &Value) -> Vec<Ipv4Addr> {
-    let list = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
-    list.filter_map(|it| it.as_str()?.parse().ok()).collect()
-}
-
-fn ports(service: &Value) -> Vec<u16> {
-    let list = service["spec"]["ports"].as_array().into_iter().flatten();
-    list.filter_map(|it| it["nodePort"].as_u64())
-        .filter_map(|it| u16::try_from(it).ok())
-        .filter(|it| *it > 0)
-        .collect()
 }
 
 /// Letters that make a name unique.

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 
 use crate::access::Caller;
 use crate::api::Api;
+use crate::authority::Mode;
 use crate::websocket;
 
 /// How callers are known.
@@ -105,10 +106,30 @@ impl Api {
                 }
             },
             Shown::Garbled => None,
-            Shown::Nothing | Shown::Misplaced => match identity.0.strangers {
+            Shown::Nothing | Shown::Misplaced => match self.strangers() {
                 Strangers::Anonymous if !refused => Some(Caller::anonymous()),
                 Strangers::Anonymous | Strangers::Refused => None,
             },
+        }
+    }
+
+    /// What becomes of requests that show nothing. Where an authorizer allows everything, anonymous
+    /// callers would be allowed everything too; as in Kubernetes they are refused then, whatever the
+    /// settings say.
+    fn strangers(&self) -> Strangers {
+        if self.0.settings.authorization.contains(&Mode::AlwaysAllow) {
+            return Strangers::Refused;
+        }
+        self.0.settings.identity.0.strangers
+    }
+
+    /// Logs when the settings ask for anonymous callers that are refused all the same.
+    pub(crate) fn warn_of_refused_strangers(&self) {
+        if self.strangers() != self.0.settings.identity.0.strangers {
+            tracing::warn!(
+                "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting \
+                 AnonymousAuth to false. You should use a different authorizer"
+            );
         }
     }
 

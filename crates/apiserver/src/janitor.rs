@@ -241,6 +241,7 @@ impl Api {
             views: crate::convert::Views::default(),
             options: serde_json::Map::new(),
             reserved: None,
+            claims: None,
             now: self.now(),
             warnings: Vec::new(),
         }

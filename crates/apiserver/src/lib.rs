@@ -24,11 +24,13 @@ pub mod status;
 pub mod custom;
 pub mod discovery;
 pub mod resource;
+pub mod schemas;
 pub mod stored;
 
 pub mod frames;
 pub mod nodes;
 mod read;
+mod rope;
 mod streams;
 mod watch;
 mod websocket;

@@ -97,6 +97,18 @@ const AVAILABLE: &str = "406: Not Acceptable\n\nAvailable representations: ";
 /// # Errors
 /// 406 when nothing that is asked for can be given.
 pub fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
+    choose(headers, true)
+}
+
+/// The same for objects that have no table: a request for one is as if it asked for nothing.
+///
+/// # Errors
+/// 406 when nothing that is asked for can be given.
+pub(crate) fn format_without_tables(headers: &HeaderMap) -> Result<Format, Refusal> {
+    choose(headers, false)
+}
+
+fn choose(headers: &HeaderMap, tables: bool) -> Result<Format, Refusal> {
     let elements = accepted(headers);
     let json = Format { encoding: Encoding::Json, shape: Shape::Object };
     if elements.is_empty() {
@@ -114,7 +126,9 @@ pub fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
             _ => continue,
         };
         routable = true;
-        if let Some(shape) = shape(element) {
+        if let Some(shape) = shape(element)
+            && (tables || !matches!(shape, Shape::Table(_)))
+        {
             return Ok(Format { encoding, shape });
         }
     }

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 
 use crate::answer;
-use crate::api::Api;
+use crate::api::{Api, Entry};
 use crate::body::{Body, full};
 use crate::negotiate::{self, SWAGGER_PROTOBUF};
 use crate::query::Query;
@@ -113,11 +113,13 @@ pub(crate) fn describe(
     documents: &Documents,
     group: &str,
     version: &str,
-    definitions: Vec<Arc<Value>>,
+    definitions: Vec<Arc<Entry>>,
 ) {
     let (owned_group, owned_version) = (group.to_owned(), version.to_owned());
     documents.set_custom(group, version, move |edition| {
-        let kinds: Vec<CustomKind<'_>> = definitions
+        let trees = definitions.iter().map(|entry| serde_json::from_slice(&entry.value));
+        let trees: Vec<Value> = trees.map(Result::unwrap_or_default).collect();
+        let kinds: Vec<CustomKind<'_>> = trees
             .iter()
             .filter_map(|definition| CustomKind::of(definition, &owned_version))
             .collect();

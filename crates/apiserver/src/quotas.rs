@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_admission::limits;
@@ -86,13 +87,13 @@ impl Hold {
 pub(crate) struct Reservation {
     quotas: Arc<Quotas>,
     id: u64,
-    stored: bool,
+    stored: AtomicBool,
 }
 
 impl Reservation {
     /// The write is stored: what it used is used.
-    pub(crate) fn keep(mut self) {
-        self.stored = true;
+    pub(crate) fn keep(&self) {
+        self.stored.store(true, Ordering::Relaxed);
     }
 }
 
@@ -100,7 +101,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut state = self.quotas.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(hold) = state.held.remove(&self.id) else { return };
-        if !self.stored {
+        if !*self.stored.get_mut() {
             state.stale.insert(hold.namespace);
             drop(state);
             self.quotas.wake.notify_one();
@@ -114,7 +115,7 @@ impl Quotas {
         state.next += 1;
         let id = state.next;
         state.held.insert(id, hold);
-        Reservation { quotas: Arc::clone(self), id, stored: false }
+        Reservation { quotas: Arc::clone(self), id, stored: AtomicBool::new(false) }
     }
 
     /// Whose turn it is in a namespace.

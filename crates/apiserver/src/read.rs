@@ -119,7 +119,7 @@ impl Api {
     }
 
     /// The state a list is made from.
-    async fn moment(
+    pub(crate) async fn moment(
         &self,
         resource: &Resource,
         options: &ListOptions,

@@ -14,7 +14,9 @@ use crate::negotiate::Shape;
 use crate::query::Query;
 use crate::read::Page;
 use crate::resource::Resource;
+use crate::rope::Rope;
 use crate::status::Refusal;
+use crate::stored::metadata_bytes;
 
 /// An object to be sent.
 #[derive(Debug)]
@@ -201,6 +203,18 @@ fn row(
     Value::Object(row)
 }
 
+/// How a table of one row without its object ends.
+const NO_OBJECT: &str = "null}]}";
+
+/// An object's metadata as an object of its own, which shares the memory of the whole.
+fn partial_bytes(version: &str, object: &Bytes) -> Rope {
+    let head = format!(
+        "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":"
+    );
+    let metadata: Rope = metadata_bytes(object).into();
+    metadata.between(Bytes::from(head), Bytes::from_static(b"}"))
+}
+
 /// The form in which a watcher gets objects.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
@@ -225,22 +239,31 @@ impl Frame {
         self.shape == Shape::Object && resource.presents_stored_bytes()
     }
 
-    /// An object in that form. The first table has columns, the others refer to them.
-    pub(crate) fn wrap(&self, resource: &Resource, bytes: Bytes, first: bool) -> Bytes {
-        let tree = || serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let document = match self.shape {
-            Shape::Object => return bytes,
-            Shape::Metadata(version) | Shape::MetadataList(version) => partial(version, &tree()),
+    /// An object in that form, which shares the memory of its bytes. The first table has columns,
+    /// the others refer to them.
+    pub(crate) fn wrap(&self, resource: &Resource, bytes: Bytes, first: bool) -> Rope {
+        match self.shape {
+            Shape::Object => bytes.into(),
+            Shape::Metadata(version) | Shape::MetadataList(version) => {
+                partial_bytes(version, &bytes)
+            }
             Shape::Table(version) => {
-                let tree = tree();
+                let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
                 let mut metadata = Map::new();
                 let revision = tree["metadata"]["resourceVersion"].clone();
                 metadata.insert("resourceVersion".to_owned(), revision);
+                // All but the object, which comes where its mark is.
                 let now = self.clock.now();
-                let rows = vec![row(resource, &tree, version, self.include, now)];
-                table(resource, version, &metadata, first, rows)
+                let rows = vec![row(resource, &tree, version, IncludeObject::None, now)];
+                let mut table = table(resource, version, &metadata, first, rows).to_string();
+                table.truncate(table.len() - NO_OBJECT.len());
+                let object: Rope = match self.include {
+                    IncludeObject::None => Bytes::from_static(b"null").into(),
+                    IncludeObject::Metadata => partial_bytes(version, &bytes),
+                    IncludeObject::Object => bytes.into(),
+                };
+                object.between(Bytes::from(table), Bytes::from_static(b"}]}"))
             }
-        };
-        Bytes::from(document.to_string())
+        }
     }
 }

@@ -126,6 +126,12 @@ impl Resource {
         self.subresources.iter().find(|part| part.name == name)
     }
 
+    /// Whether its objects can be written as a table. What is only ever created, as reviews are, has
+    /// none.
+    pub(crate) fn has_table(&self) -> bool {
+        self.has_verb("get") || self.has_verb("list")
+    }
+
     /// Whether `verb` may be asked of it.
     #[must_use]
     pub fn has_verb(&self, verb: &str) -> bool {

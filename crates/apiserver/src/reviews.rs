@@ -14,6 +14,7 @@ use crate::body::Body;
 use crate::decode;
 use crate::identity::Vouched;
 use crate::query::WriteOptions;
+use crate::render::{self, Rendering};
 use crate::status::Refusal;
 use crate::write::{Write, seconds, settle_namespace};
 
@@ -57,7 +58,8 @@ impl Api {
             "selfsubjectrulesreviews" => self.review_rules(ask, &review)?,
             _ => return Ok(None),
         };
-        Ok(Some(answer::document(StatusCode::CREATED, ask.style, &review)))
+        let answer = render::object(ask, StatusCode::CREATED, &Rendering::Tree(&review))?;
+        Ok(Some(answer))
     }
 
     /// Whose token is this, and is it good for these?

@@ -104,7 +104,8 @@ impl Api {
 
     /// A new object of the server's own, ready to be stored.
     fn prepared(&self, resource: &Arc<Resource>, object: Value) -> Result<Value, Refusal> {
-        let mut object = decode::object(resource, object, &[], FieldValidation::Ignore)?.object;
+        let none = decode::Duplicates::default();
+        let mut object = decode::object(resource, object, &none, FieldValidation::Ignore)?.object;
         let write = self.own_write(resource, &Metadata::of(&object), Part::Whole);
         object["metadata"]["uid"] = json!(names::uid());
         object["metadata"]["creationTimestamp"] = json!(write.stamp());

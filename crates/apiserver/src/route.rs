@@ -43,6 +43,13 @@ pub enum Route {
     },
     /// A resource, an object or a part of one.
     Resource(Target),
+    /// A path below a group version with an empty segment, which names nothing.
+    Misspelt {
+        /// The group; empty for the core group.
+        group: String,
+        /// The version; empty for the core group, which answers for all its paths.
+        version: String,
+    },
     /// Nothing that is served.
     Unknown,
 }
@@ -73,10 +80,19 @@ pub fn route(path: &str) -> Route {
     if trimmed.is_empty() {
         return Route::Index;
     }
-    let trimmed = trimmed.strip_suffix('/').unwrap_or(trimmed);
+    let trimmed = trimmed.trim_end_matches('/');
     let segments: Vec<&str> = trimmed.split('/').collect();
-    if segments.iter().any(|segment| segment.is_empty()) || trimmed.contains('\0') {
+    if trimmed.contains('\0') {
         return Route::Unknown;
+    }
+    if segments.iter().any(|segment| segment.is_empty()) {
+        return match segments.as_slice() {
+            ["api", ..] => Route::Misspelt { group: String::new(), version: String::new() },
+            ["apis", group, version, _, ..] => {
+                Route::Misspelt { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            _ => Route::Unknown,
+        };
     }
     match segments.as_slice() {
         ["version"] => Route::Version,
@@ -231,6 +247,10 @@ mod tests {
             group: group.to_owned(),
             version: version.to_owned(),
         };
+        let misspelt = |group: &str, version: &str| Route::Misspelt {
+            group: group.to_owned(),
+            version: version.to_owned(),
+        };
         let table = [
             ("/", Route::Index),
             ("/version/", Route::Version),
@@ -238,8 +258,13 @@ mod tests {
             ("/api/v1", version("", "v1")),
             ("/apis/apps", Route::Group("apps".to_owned())),
             ("/apis/apps/v1/", version("apps", "v1")),
-            ("/api//v1", Route::Unknown),
-            ("/api/v1/namespaces//pods", Route::Unknown),
+            ("/api/v1//", version("", "v1")),
+            ("/api//v1", misspelt("", "")),
+            ("/api/v1//namespaces", misspelt("", "")),
+            ("/apis/apps/v1//deployments", misspelt("apps", "v1")),
+            ("/apis//v1", Route::Unknown),
+            ("//", Route::Unknown),
+            ("//api/v1", Route::Unknown),
             ("/nothing", Route::Unknown),
             ("/openapi/v3/apis/apps/v1", Route::Openapi("apis/apps/v1".to_owned())),
         ];

@@ -1,6 +1,7 @@
 //! What the kinds' own rules do at each step of a request, whichever sort of kind it is.
 
-use std::sync::{Arc, LazyLock};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use gantry_kinds::behaviour::{self, Behaviour, Deletion};
 use gantry_patch::ownership::{self, ApplyError, Context, Versions};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::custom::Custom;
 use crate::resource::{Nature, Resource};
+use crate::schemas::LazySchema;
 use crate::status::Refusal;
 use crate::webhooks::Webhooks;
 use crate::write::Write;
@@ -119,7 +121,7 @@ impl Resource {
     pub(crate) fn schema(&self) -> Arc<Schema> {
         match &self.nature {
             Nature::Builtin(builtin) => gantry_builtin::schema(builtin.type_id),
-            Nature::Custom(custom) => Arc::clone(&custom.schema),
+            Nature::Custom(custom) => custom.schema.schema(),
         }
     }
 
@@ -146,7 +148,7 @@ impl Resource {
                 Ok((read.value, read.unknown))
             }
             Nature::Custom(custom) => {
-                let unknown = gantry_schema::prune(&custom.schema, &mut tree);
+                let unknown = gantry_schema::prune(&custom.schema.schema(), &mut tree);
                 normalise_metadata(&mut tree);
                 Ok((tree, unknown))
             }
@@ -178,7 +180,7 @@ impl Resource {
                     gantry_schema::default_definition(object);
                 }
             }
-            Nature::Custom(custom) => gantry_schema::default(&custom.schema, object),
+            Nature::Custom(custom) => gantry_schema::default(&custom.schema.schema(), object),
         }
     }
 
@@ -307,7 +309,8 @@ impl Resource {
         let schema = self.schema();
         let (version, now) = (self.api_version(), write.stamp());
         let empty = self.empty();
-        let context = self.context(write, &schema, &version, &now, &empty);
+        let versions = ServedVersions::of(write);
+        let context = self.context(write, &versions, &schema, &version, &now, &empty);
         // A server that cannot work out ownership stores the object all the same.
         if let Err(error) = ownership::update(&context, live, object) {
             tracing::debug!(%error, kind = self.kind, "ownership is not recorded");
@@ -325,13 +328,15 @@ impl Resource {
         let schema = self.schema();
         let (version, now) = (self.api_version(), write.stamp());
         let empty = self.empty();
-        let context = self.context(write, &schema, &version, &now, &empty);
+        let versions = ServedVersions::of(write);
+        let context = self.context(write, &versions, &schema, &version, &now, &empty);
         ownership::apply(&context, live, config, force)
     }
 
     fn context<'a>(
         &'a self,
         write: &'a Write,
+        versions: &'a ServedVersions<'a>,
         schema: &'a Schema,
         version: &'a str,
         now: &'a str,
@@ -345,7 +350,7 @@ impl Resource {
             now,
             reset_fields: self.reset_fields(write.part),
             empty,
-            versions: write,
+            versions,
         }
     }
 
@@ -400,17 +405,34 @@ fn normalise_metadata(tree: &mut Value) {
     }
 }
 
-/// Ownership is recorded in the version of each write; these are the versions that are served.
-impl Versions for Write {
+/// Ownership is recorded in the version of each write; these are the versions that are served. Their
+/// schemas are held as long as the write is worked on.
+struct ServedVersions<'a> {
+    write: &'a Write,
+    schemas: BTreeMap<&'a str, (&'a LazySchema, OnceLock<Arc<Schema>>)>,
+}
+
+impl<'a> ServedVersions<'a> {
+    fn of(write: &'a Write) -> Self {
+        let siblings = write.resource.custom().map(|custom| custom.siblings.iter());
+        let schemas = siblings.into_iter().flatten();
+        let schemas =
+            schemas.map(|(version, schema)| (version.as_str(), (schema, OnceLock::new())));
+        Self { write, schemas: schemas.collect() }
+    }
+}
+
+impl Versions for ServedVersions<'_> {
     fn schema(&self, api_version: &str) -> Option<&Schema> {
-        let Nature::Custom(custom) = &self.resource.nature else { return None };
-        custom.siblings.get(api_version).map(|schema| &**schema)
+        let (lazy, held) = self.schemas.get(api_version)?;
+        Some(held.get_or_init(|| lazy.schema()))
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {
-        Versions::schema(self, api_version)?;
-        if self.resource.converter().is_some() && object["apiVersion"] != api_version {
-            return self.views.find(object, api_version);
+        self.schemas.get(api_version)?;
+        let Write { resource, views, .. } = self.write;
+        if resource.converter().is_some() && object["apiVersion"] != api_version {
+            return views.find(object, api_version);
         }
         let mut converted = object.clone();
         converted["apiVersion"] = json!(api_version);
@@ -440,8 +462,9 @@ impl Custom {
             let detail = format!("must be {}", resource.api_version());
             faults.push(Invalid::value("apiVersion", &object["apiVersion"], &detail));
         }
+        let compiled = self.schema.get();
         faults.extend(match part {
-            Part::Status => gantry_schema::validate_status(&self.schema, object, old),
+            Part::Status => gantry_schema::validate_status(&compiled.schema, object, old),
             Part::Whole
             | Part::Scale
             | Part::Finalize
@@ -449,8 +472,8 @@ impl Custom {
             | Part::EphemeralContainers
             | Part::Resize
             | Part::Binding
-            | Part::Token => gantry_schema::validate(&self.schema, object, old),
+            | Part::Token => gantry_schema::validate(&compiled.schema, object, old),
         });
-        self.rules.ask_after(&self.schema, object, old, faults)
+        compiled.rules.ask_after(&compiled.schema, object, old, faults)
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// The bytes before and after the revision.
@@ -81,18 +82,28 @@ fn put_json(out: &mut BytesMut, value: &Value) {
     serde_json::to_writer(out.writer(), value).expect("trees with text keys serialise");
 }
 
-/// The same bytes with another revision.
+/// The same bytes with another revision, in parts that share their memory.
 #[must_use]
-pub fn restamp(bytes: &Bytes, revision: u64) -> Bytes {
+pub fn restamp(bytes: &Bytes, revision: u64) -> [Bytes; 3] {
     let Some(start) = find(bytes, MARK).map(|place| place + MARK.len()) else {
-        return bytes.clone();
+        return [bytes.clone(), Bytes::new(), Bytes::new()];
     };
     let end = start + bytes[start..].iter().position(|it| *it == b'"').unwrap_or(0);
-    let mut stamped = BytesMut::with_capacity(bytes.len() + 4);
-    stamped.put_slice(&bytes[..start]);
-    stamped.put_slice(revision.to_string().as_bytes());
-    stamped.put_slice(&bytes[end..]);
-    stamped.freeze()
+    [bytes.slice(..start), Bytes::from(revision.to_string()), bytes.slice(end..)]
+}
+
+/// The metadata of an object, as a part of its bytes.
+#[must_use]
+pub fn metadata_bytes(object: &Bytes) -> Bytes {
+    #[derive(Deserialize)]
+    struct Raw<'a> {
+        #[serde(borrow)]
+        metadata: &'a RawValue,
+    }
+    match serde_json::from_slice::<Raw<'_>>(object) {
+        Ok(raw) => object.slice_ref(raw.metadata.get().as_bytes()),
+        Err(_) => Bytes::from_static(b"null"),
+    }
 }
 
 /// The bytes without `kind` and `apiVersion`, as items of a built-in list are written; the opening
@@ -209,9 +220,10 @@ impl Known {
         self.converted.get_or_init(|| Box::new((epoch, Arc::clone(entry))));
     }
 
-    /// The bytes as the current definition of a custom kind has them, made by `read` on first use.
+    /// The bytes as the current definition of a custom kind, or the other version of a built-in one,
+    /// has them, made by `read` on first use.
     ///
-    /// `epoch` names the definition. Bytes made for an older one are made again each time: a
+    /// `epoch` names the definition, and is zero for built-in kinds. Bytes made for an older one are made again each time: a
     /// definition changes seldom, and the next write stores the result.
     pub fn fresh(&self, epoch: u64, read: impl Fn() -> Bytes) -> Bytes {
         let (known, bytes) = self.fresh.get_or_init(|| (epoch, read()));
@@ -262,7 +274,16 @@ mod tests {
     #[test]
     fn another_revision_replaces_only_the_revision() {
         let bytes = stamped(&object(), 12);
-        assert_eq!(restamp(&bytes, 1234), stamped(&object(), 1234));
+        assert_eq!(restamp(&bytes, 1234).concat(), stamped(&object(), 1234));
+    }
+
+    #[test]
+    fn metadata_is_a_part_of_the_bytes() {
+        let bytes = stamped(&object(), 12);
+        let metadata = metadata_bytes(&bytes);
+        assert!(bytes.as_ptr_range().contains(&metadata.as_ptr()), "shared");
+        let tree: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(metadata, tree["metadata"].to_string());
     }
 
     #[test]

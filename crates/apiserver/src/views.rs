@@ -27,7 +27,10 @@ impl Resource {
     pub(crate) fn present(&self, entry: &Entry) -> Bytes {
         match &self.nature {
             Nature::Builtin(builtin) if builtin.stored_as.is_none() => entry.value.clone(),
-            Nature::Builtin(_) => Bytes::from(self.tree(entry).to_string()),
+            // Made once and shared: there is one such version of each kind that has any.
+            Nature::Builtin(_) => {
+                entry.extra.fresh(0, || Bytes::from(self.tree(entry).to_string()))
+            }
             Nature::Custom(custom) => custom.present(self, entry),
         }
     }
@@ -199,7 +202,7 @@ impl Custom {
             let version = json!(resource.api_version());
             if object["apiVersion"] != version {
                 object["apiVersion"] = version;
-                gantry_schema::prune(&self.schema, &mut object);
+                gantry_schema::prune(&self.schema.schema(), &mut object);
             }
             let halves = crate::stored::encode(&object);
             let revision = entry.revision.get().to_string();
@@ -212,9 +215,9 @@ impl Custom {
     pub(crate) fn read_stored(&self, bytes: &[u8]) -> Value {
         let mut object: Value = serde_json::from_slice(bytes).unwrap_or_default();
         let version = object["apiVersion"].as_str().unwrap_or_default();
-        let schema = self.versions.get(version).unwrap_or(&self.storage);
-        gantry_schema::prune(schema, &mut object);
-        gantry_schema::default(schema, &mut object);
+        let schema = self.versions.get(version).unwrap_or(&self.storage).schema();
+        gantry_schema::prune(&schema, &mut object);
+        gantry_schema::default(&schema, &mut object);
         object
     }
 }

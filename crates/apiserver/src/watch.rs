@@ -1,10 +1,11 @@
 //! Watches: what is there, then every change, until the client has enough.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use gantry_process::clock::{Clock, Moment as Deadline};
 use gantry_store::{EventKind, Revision, Watch, WatchError};
 use http::{Response, StatusCode};
@@ -15,9 +16,10 @@ use crate::api::{Api, Ask, Entry};
 use crate::body::{Body, unfold};
 use crate::negotiate::{Encoding, Shape};
 use crate::paging::{ListOptions, Moment, Resume};
-use crate::read::{Page, selects};
+use crate::read::selects;
 use crate::render::Frame;
 use crate::resource::Resource;
+use crate::rope::{Frames, Rope};
 use crate::status::Refusal;
 use crate::stored::{Known, Line, restamp};
 use crate::{answer, websocket};
@@ -28,10 +30,16 @@ type Event = gantry_store::Event<Known, Line>;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// How long before its end a watch is told how far it is, for the last time.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Events handed over at once.
+/// Objects or events that are made ready at once.
 const BATCH: usize = 256;
-/// Bytes sent at once.
-const CHUNK: usize = 64 * 1024;
+/// Bytes of what is made ready at once, after which nothing is added. A client that does not read
+/// holds no more than this and one object, and most of that it shares with others.
+const BATCH_BYTES: usize = 64 * 1024;
+/// Objects that are looked at for one batch, selected or not.
+const SCAN: usize = 4_096;
+/// Events up to this size are written once for all watchers; the copy costs little. Larger ones are
+/// sent in parts that share the memory of the object.
+const COPIED_BYTES: usize = 16 * 1024;
 
 impl Api {
     /// Follows a collection, or one object.
@@ -76,7 +84,9 @@ impl Api {
                 options: options.clone(),
                 columns_sent: false,
             },
+            frames: Frames::default(),
             ready: VecDeque::new(),
+            unseen: Vec::new(),
             initial: None,
             source: Source::Ended,
             api: self.clone(),
@@ -101,10 +111,11 @@ impl Api {
             return Ok(follower);
         }
         let wait = ListOptions { limit: 0, resume: None::<Resume>, ..options };
-        let page = self.page(&ask.resource, &ask.target.namespace, wait).await?;
-        let revision = page.revision;
+        let revision = self.moment(&ask.resource, &wait).await?.revision().get();
         follower.begin_after(self, revision);
-        follower.initial = Some(Initial::of(&page));
+        follower.initial = Some(Initial { revision, after: None });
+        // What cannot be read at all is refused before anything is answered.
+        follower.read_initial().await?;
         Ok(follower)
     }
 }
@@ -122,16 +133,15 @@ fn first_bookmark(start: Deadline, end: Deadline) -> Deadline {
     before_end.min(start + BOOKMARK_EVERY)
 }
 
-/// What is there when a watch begins.
+/// How far a client has been sent what is there when its watch begins.
+///
+/// It is a place and nothing more. Whoever held the state itself would keep all its objects in memory
+/// for as long as a client does not read; instead the state is looked up again for each batch, and a
+/// client that is so late that the store no longer has it is told so, as with events.
 struct Initial {
-    entries: Box<dyn Iterator<Item = Arc<Entry>> + Send>,
     revision: u64,
-}
-
-impl Initial {
-    fn of(page: &Page) -> Self {
-        Self { entries: Box::new(page.entries()), revision: page.revision }
-    }
+    /// The key after which it goes on.
+    after: Option<Bytes>,
 }
 
 /// Where events come from.
@@ -148,7 +158,13 @@ enum Source {
 /// A watch in progress.
 pub(crate) struct Follower {
     view: View,
-    ready: VecDeque<Bytes>,
+    /// What is being sent.
+    frames: Frames,
+    /// Lines to be sent next.
+    ready: VecDeque<Rope>,
+    /// Events of the store of which no lines were made yet. They are here while a webhook converts
+    /// them, because whoever waits for that may stop waiting.
+    unseen: Vec<Arc<Event>>,
     initial: Option<Initial>,
     source: Source,
     api: Api,
@@ -181,11 +197,52 @@ impl Follower {
     /// The next bytes for the client; `None` when the watch is over.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if let Some(bytes) = self.chunk() {
-                return Some(bytes);
+            if let Some(frame) = self.frames.next() {
+                return Some(frame);
+            }
+            let event = self.next_event().await?;
+            self.frames.push_rope(event);
+            self.ready.drain(..).for_each(|event| self.frames.push_rope(event));
+        }
+    }
+
+    /// Whether another event can be had without waiting.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The next event for the client; `None` when the watch is over. The future may be dropped at
+    /// any time; nothing is lost by it.
+    pub(crate) async fn next_event(&mut self) -> Option<Rope> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
             }
             if self.initial.is_some() {
-                self.tell_initial();
+                let stop = self.stop.clone();
+                // Dropped when the server stops: the client is told nothing more anyway.
+                let read = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    read = self.read_initial() => read,
+                };
+                if let Err(refusal) = read {
+                    self.initial = None;
+                    self.source = Source::Broken(refusal);
+                }
+                continue;
+            }
+            if !self.unseen.is_empty() {
+                let stop = self.stop.clone();
+                let read = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return None,
+                    read = self.read_events() => read,
+                };
+                if let Err(refusal) = read {
+                    self.unseen.clear();
+                    self.source = Source::Broken(refusal);
+                }
                 continue;
             }
             let deadline = self.next_bookmark.min(self.end);
@@ -204,32 +261,11 @@ impl Follower {
                 biased;
                 () = self.stop.cancelled() => return None,
                 () = self.clock.sleep_until(deadline) => None,
-                batch = watch.next(BATCH) => Some(batch),
+                batch = watch.next_within(BATCH, BATCH_BYTES) => Some(batch),
                 () = self.ended.cancelled() => return None,
             };
             match batch {
-                Some(Ok(events)) => {
-                    let View { resource, scope, options, .. } = &self.view;
-                    let seen =
-                        self.api.seen_events(resource, scope.as_bytes(), options.selects(), events);
-                    // Dropped when the server stops: the client is told nothing more anyway.
-                    let events = tokio::select! {
-                        biased;
-                        () = self.stop.cancelled() => return None,
-                        events = seen => events,
-                    };
-                    let events = match events {
-                        Ok(events) => events,
-                        Err(refusal) => {
-                            self.source = Source::Broken(refusal);
-                            continue;
-                        }
-                    };
-                    for event in events {
-                        self.last_revision = event.revision.get();
-                        self.ready.extend(self.view.line(&event));
-                    }
-                }
+                Some(Ok(events)) => self.unseen = events,
                 Some(Err(WatchError::Lagged { oldest })) => {
                     let refusal = too_old(self.last_revision, oldest.get());
                     self.source = Source::Broken(refusal);
@@ -241,32 +277,61 @@ impl Follower {
         }
     }
 
-    /// Lines that are ready, as many as go well together.
-    fn chunk(&mut self) -> Option<Bytes> {
-        if self.ready.len() == 1 {
-            return self.ready.pop_front();
+    /// Makes lines of events that the store has given.
+    async fn read_events(&mut self) -> Result<(), Refusal> {
+        let View { resource, scope, options, .. } = &self.view;
+        let (scope, selects) = (scope.as_bytes(), options.selects());
+        let events = self.unseen.clone();
+        let events = self.api.seen_events(resource, scope, selects, events).await?;
+        self.unseen.clear();
+        for event in events {
+            self.last_revision = event.revision.get();
+            self.ready.extend(self.view.line(&event));
         }
-        let mut chunk = BytesMut::new();
-        while chunk.len() < CHUNK {
-            let Some(line) = self.ready.pop_front() else { break };
-            chunk.put_slice(&line);
-        }
-        (!chunk.is_empty()).then(|| chunk.freeze())
+        Ok(())
     }
 
-    /// Some of what is there, and at its end the mark that says so.
-    fn tell_initial(&mut self) {
-        let Some(initial) = &mut self.initial else { return };
-        for entry in initial.entries.by_ref().take(BATCH) {
-            self.ready.push_back(self.view.added(&entry));
-        }
-        if self.ready.is_empty() {
-            let revision = initial.revision;
-            self.initial = None;
-            if self.view.options.bookmarks {
-                self.ready.push_back(self.view.bookmark(revision, true));
+    /// Makes lines of some of what is there, and at its end the mark that says so.
+    async fn read_initial(&mut self) -> Result<(), Refusal> {
+        let Some(Initial { revision, after }) = &self.initial else { return Ok(()) };
+        let (revision, View { resource, scope, .. }) = (*revision, &self.view);
+        let scope = scope.as_bytes();
+        let snapshot = self.api.0.store.snapshot_at(&resource.space, Revision::new(revision));
+        let snapshot = snapshot.map_err(|old| too_old(revision, old.oldest.get()))?;
+        let start = after.as_ref().map_or(Bound::Included(scope), |key| Bound::Excluded(&key[..]));
+        let in_scope = snapshot.range(start).take_while(|entry| entry.key.starts_with(scope));
+        // What a webhook converts is selected when it is converted.
+        let converts = resource.converter().is_some();
+        let (mut entries, mut bytes, mut last) = (Vec::new(), 0, None);
+        let mut ended = true;
+        for (count, entry) in in_scope.enumerate() {
+            if count == SCAN || entries.len() == BATCH || bytes >= BATCH_BYTES {
+                ended = false;
+                break;
+            }
+            last = Some(entry.key.clone());
+            if converts || self.view.selects(entry) {
+                bytes += entry.value.len();
+                entries.push(Arc::clone(entry));
             }
         }
+        drop(snapshot);
+        let seen = self.api.seen_all(resource, entries).await?;
+        // From here on nothing waits: what was read is kept and the place moves on, or neither.
+        for entry in seen {
+            if !converts || self.view.selects(&entry) {
+                self.ready.push_back(self.view.framed("ADDED", &entry));
+            }
+        }
+        if !ended {
+            self.initial = Some(Initial { revision, after: last });
+            return Ok(());
+        }
+        self.initial = None;
+        if self.view.options.bookmarks {
+            self.ready.push_back(self.view.bookmark(revision, true));
+        }
+        Ok(())
     }
 
     fn tell_progress(&mut self) {
@@ -287,19 +352,19 @@ fn too_old(asked: u64, oldest: u64) -> Refusal {
     Refusal::expired(message, None)
 }
 
-fn error_line(refusal: &Refusal) -> Bytes {
-    line("ERROR", &Bytes::from(refusal.document().to_string()))
+fn error_line(refusal: &Refusal) -> Rope {
+    line("ERROR", Bytes::from(refusal.document().to_string()).into())
 }
 
 /// One line of a watch.
-fn line(kind: &str, object: &Bytes) -> Bytes {
-    let mut line = BytesMut::with_capacity(object.len() + 48);
-    line.put_slice(b"{\"type\":\"");
-    line.put_slice(kind.as_bytes());
-    line.put_slice(b"\",\"object\":");
-    line.put_slice(object);
-    line.put_slice(b"}\n");
-    line.freeze()
+fn line(kind: &str, object: Rope) -> Rope {
+    let opening = match kind {
+        "ADDED" => Bytes::from_static(b"{\"type\":\"ADDED\",\"object\":"),
+        "MODIFIED" => Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":"),
+        "DELETED" => Bytes::from_static(b"{\"type\":\"DELETED\",\"object\":"),
+        other => Bytes::from(format!("{{\"type\":\"{other}\",\"object\":")),
+    };
+    object.between(opening, Bytes::from_static(b"}\n"))
 }
 
 /// How one client sees events.
@@ -313,7 +378,7 @@ struct View {
 
 impl View {
     /// What the client is told of an event, if anything.
-    fn line(&mut self, event: &Event) -> Option<Bytes> {
+    fn line(&mut self, event: &Event) -> Option<Rope> {
         if !event.entry.key.starts_with(self.scope.as_bytes()) {
             return None;
         }
@@ -335,18 +400,23 @@ impl View {
             // It no longer matches: the client gets what matched last, at the new revision.
             (Some(previous), false) => {
                 let bytes = self.resource.present(previous);
-                let bytes = restamp(&bytes, event.revision.get());
-                let framed = self.wrap(bytes);
-                Some(line("DELETED", &framed))
+                let parts = restamp(&bytes, event.revision.get());
+                if self.frame.shape() == Shape::Object {
+                    return Some(line("DELETED", Rope::of(parts)));
+                }
+                let framed = self.wrap(Bytes::from(parts.concat()));
+                Some(line("DELETED", framed))
             }
             (None, false) => None,
         }
     }
 
     /// An event as it was. Those who want it as it is stored share the bytes.
-    fn told(&mut self, kind: &str, event: &Event) -> Bytes {
-        if self.frame.is_stored_bytes(&self.resource) {
-            return event.extra.get(|| line(kind, &event.entry.value));
+    fn told(&mut self, kind: &str, event: &Event) -> Rope {
+        let value = &event.entry.value;
+        if self.frame.is_stored_bytes(&self.resource) && value.len() <= COPIED_BYTES {
+            let whole = || line(kind, value.clone().into()).parts().concat();
+            return event.extra.get(|| Bytes::from(whole())).into();
         }
         self.framed(kind, &event.entry)
     }
@@ -355,23 +425,18 @@ impl View {
         selects(&self.resource, &self.options, entry)
     }
 
-    fn added(&mut self, entry: &Entry) -> Bytes {
-        self.framed("ADDED", entry)
-    }
-
-    fn framed(&mut self, kind: &str, entry: &Entry) -> Bytes {
+    fn framed(&mut self, kind: &str, entry: &Entry) -> Rope {
         let bytes = self.resource.present(entry);
-        let bytes = self.wrap(bytes);
-        line(kind, &bytes)
+        line(kind, self.wrap(bytes))
     }
 
     /// The object in the form the client asked for.
-    fn wrap(&mut self, bytes: Bytes) -> Bytes {
+    fn wrap(&mut self, bytes: Bytes) -> Rope {
         let first = !std::mem::replace(&mut self.columns_sent, true);
         self.frame.wrap(&self.resource, bytes, first)
     }
 
-    fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Bytes {
+    fn bookmark(&mut self, revision: u64, end_of_initial: bool) -> Rope {
         let mut metadata = json!({ "resourceVersion": revision.to_string() });
         if end_of_initial {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
@@ -386,9 +451,9 @@ impl View {
             Shape::Table(_) => {
                 let object = self.resource.bookmark(metadata);
                 let bytes = Bytes::from(object.to_string());
-                return line("BOOKMARK", &self.wrap(bytes));
+                return line("BOOKMARK", self.wrap(bytes));
             }
         };
-        line("BOOKMARK", &Bytes::from(Value::to_string(&object)))
+        line("BOOKMARK", Bytes::from(Value::to_string(&object)).into())
     }
 }

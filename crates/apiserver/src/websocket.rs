@@ -1,9 +1,11 @@
 //! Watches over a WebSocket: one frame per event.
 
+use std::io;
+
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use gantry_serve::upgrade::{Bytestream, Upgrade};
 use http::header::{
     CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
@@ -14,7 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::api::Ask;
 use crate::body::{Body, full};
-use crate::frames::{answers, frame};
+use crate::frames::{answers, frame, header};
+use crate::rope::{FRAME_BYTES, Rope};
 use crate::status::Refusal;
 use crate::watch::Follower;
 
@@ -52,12 +55,27 @@ impl Protocol {
         (Self::Text, None)
     }
 
-    fn frame(self, event: &[u8]) -> Bytes {
-        match self {
-            Self::Text => frame(0x1, event),
-            Self::Binary => frame(0x2, event),
-            Self::Base64 => frame(0x1, STANDARD.encode(event).as_bytes()),
+    /// Sends an event as one frame, part by part: it may be large, and is shared with others.
+    async fn send(self, stream: &mut Bytestream, event: &Rope) -> io::Result<()> {
+        let (opcode, length) = match self {
+            Self::Text => (0x1, event.len()),
+            Self::Binary => (0x2, event.len()),
+            Self::Base64 => (0x1, event.len().div_ceil(3) * 4),
+        };
+        stream.write_all(&header(opcode, length)).await?;
+        // What is not yet a whole group of three bytes.
+        let mut rest = Vec::new();
+        for piece in event.parts().iter().flat_map(|part| part.chunks(FRAME_BYTES)) {
+            if self != Self::Base64 {
+                stream.write_all(piece).await?;
+                continue;
+            }
+            rest.extend_from_slice(piece);
+            let whole = rest.len() / 3 * 3;
+            stream.write_all(STANDARD.encode(&rest[..whole]).as_bytes()).await?;
+            rest.drain(..whole);
         }
+        stream.write_all(STANDARD.encode(&rest).as_bytes()).await
     }
 }
 
@@ -94,8 +112,8 @@ async fn converse(mut stream: Bytestream, mut follower: Follower, protocol: Prot
     let mut input = BytesMut::new();
     loop {
         // Both may be dropped: events wait in the store, and unread bytes wait in the socket.
-        let lines = tokio::select! {
-            lines = follower.next() => lines,
+        let event = tokio::select! {
+            event = follower.next_event() => event,
             read = stream.read_buf(&mut input) => match read {
                 Ok(0) | Err(_) => return,
                 Ok(_) => match answers(&mut input) {
@@ -105,13 +123,11 @@ async fn converse(mut stream: Bytestream, mut follower: Follower, protocol: Prot
                 },
             },
         };
-        let Some(lines) = lines else { break };
-        for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            if stream.write_all(&protocol.frame(line)).await.is_err() {
-                return;
-            }
+        let Some(event) = event else { break };
+        if protocol.send(&mut stream, &event).await.is_err() {
+            return;
         }
-        if stream.flush().await.is_err() {
+        if !follower.has_ready() && stream.flush().await.is_err() {
             return;
         }
     }

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use gantry_store::{CommitError, Expect};
+use gantry_store::{CommitError, Expect, Hold};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::access::{Attributes, Caller};
+use crate::addresses::Claims;
 use crate::api::{Api, Ask, Entry};
 use crate::authority::CLUSTER_ROLES;
 use crate::convert::Views;
 use crate::names;
 use crate::query::WriteOptions;
+use crate::quotas::Reservation;
 use crate::resource::Resource;
 use crate::rules::Part;
 use crate::status::Refusal;
@@ -37,9 +39,28 @@ pub(crate) struct Write {
     /// The options that were said, as admission shows them.
     pub(crate) options: Map<String, Value>,
     /// What was taken from quotas for it.
-    pub(crate) reserved: Option<crate::quotas::Reservation>,
+    pub(crate) reserved: Option<Reservation>,
+    /// Addresses and ports that were allocated for it.
+    pub(crate) claims: Option<Claims>,
     pub(crate) now: Timestamp,
     pub(crate) warnings: Vec<String>,
+}
+
+/// What is reserved for a write and released when nobody holds it any longer: neither the request,
+/// which may be dropped at any time, nor the store, which makes the write all the same.
+#[derive(Debug)]
+struct Held {
+    reserved: Option<Reservation>,
+    _claims: Option<Claims>,
+}
+
+impl Held {
+    /// The write is stored: what it took from quotas is used.
+    fn keep(&self) {
+        if let Some(reserved) = &self.reserved {
+            reserved.keep();
+        }
+    }
 }
 
 /// How the owners of a new object's fields are found.
@@ -85,6 +106,7 @@ impl Write {
             views: Views::default(),
             options: options.said.clone(),
             reserved: None,
+            claims: None,
             now: ask.now,
             warnings: Vec::new(),
         }
@@ -95,11 +117,9 @@ impl Write {
         seconds(self.now)
     }
 
-    /// It is stored: what was taken for it is used.
-    fn keep_reserved(&mut self) {
-        if let Some(reserved) = self.reserved.take() {
-            reserved.keep();
-        }
+    /// What the store has to hold until the write is decided.
+    fn hold(&mut self) -> Arc<Held> {
+        Arc::new(Held { reserved: self.reserved.take(), _claims: self.claims.take() })
     }
 
     fn refusal(&self, make: impl Fn(&str, &str, &str) -> Refusal, name: &str) -> Refusal {
@@ -164,29 +184,23 @@ impl Api {
                 self.permit(&write.caller, &asked.inside(&write.namespace).named(&name))?;
             }
             write.name.clone_from(&name);
-            if let Err(refusal) = self.validate_write(write, None, &object).await {
-                self.forget_create(write, &object);
-                return Err(refusal);
-            }
+            self.validate_write(write, None, &object).await?;
             let key = resource.key(&write.namespace, &name);
             if write.dry_run {
                 let known = self.0.store.space(&resource.space);
                 if known.get(key.as_bytes()).is_none() {
-                    self.forget_create(write, &object);
                     return Ok(Written::Gone(object));
                 }
             } else {
                 let stored = self.storable(&resource, &object).await?;
-                match self.put(&resource, key, Expect::Absent, &stored).await? {
-                    Some(entry) => {
-                        write.keep_reserved();
-                        let entry = self.after_create(write, &object, entry).await?;
-                        return Ok(Written::Stored(self.seen(&resource, entry).await?));
-                    }
-                    None => {
-                        write.reserved = None;
-                        self.forget_create(write, &object);
-                    }
+                let held = write.hold();
+                let hold = Some(Hold::new(held.clone()));
+                if let Some(entry) =
+                    self.put_held(&resource, key, Expect::Absent, &stored, hold).await?
+                {
+                    held.keep();
+                    let entry = self.after_create(write, &object, entry).await?;
+                    return Ok(Written::Stored(self.seen(&resource, entry).await?));
                 }
             }
             if !generate {
@@ -204,6 +218,18 @@ impl Api {
         expect: Expect,
         object: &Value,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
+        self.put_held(resource, key, expect, object, None).await
+    }
+
+    /// Stores bytes, and has the store hold what they rely on until that is decided.
+    async fn put_held(
+        &self,
+        resource: &Resource,
+        key: String,
+        expect: Expect,
+        object: &Value,
+        hold: Option<Hold>,
+    ) -> Result<Option<Arc<Entry>>, Refusal> {
         let halves = encode(object);
         let bytes = halves.head.len() + halves.tail.len();
         if bytes > OBJECT {
@@ -215,7 +241,7 @@ impl Api {
         }
         let value = gantry_store::Value { head: halves.head, tail: halves.tail };
         let change = gantry_store::Change::Put(value);
-        self.commit(resource, key, expect, change).await
+        self.commit(resource, key, expect, change, hold).await
     }
 
     /// Removes an object whose last state is `object`; `None` when it was overtaken.
@@ -229,7 +255,7 @@ impl Api {
         let halves = encode(object);
         let value = gantry_store::Value { head: halves.head, tail: halves.tail };
         let change = gantry_store::Change::Delete(value);
-        let removed = self.commit(resource, key, expect, change).await?;
+        let removed = self.commit(resource, key, expect, change, None).await?;
         if let Some(entry) = &removed {
             self.after_remove(resource, entry);
             if resource.space == crate::definitions::SPACE {
@@ -250,12 +276,14 @@ impl Api {
         key: String,
         expect: Expect,
         change: gantry_store::Change,
+        hold: Option<Hold>,
     ) -> Result<Option<Arc<Entry>>, Refusal> {
         let write = gantry_store::Write {
             space: resource.space.as_str().into(),
             key: key.into_bytes().into(),
             expect,
             change,
+            hold,
         };
         match self.0.store.commit(write).await {
             Ok(event) => Ok(Some(Arc::clone(&event.entry))),
@@ -264,9 +292,14 @@ impl Api {
             Err(CommitError::Full { source }) => {
                 tracing::error!(error = %source, "could not store a change: the disk is full");
                 Err(Refusal::insufficient_storage(format!(
-                    "the change was not stored: the disk is full ({source}); reads are served, and \
-                     changes again once there is room"
+                    "the change was not stored: the disk is full ({source}); free some space, or \
+                     delete objects: reads and deletions are served, and other changes again once \
+                     there is space"
                 )))
+            }
+            Err(error @ CommitError::Displaced { .. }) => {
+                tracing::error!(%error, "could not store a change");
+                Err(Refusal::internal(&format!("the change was not stored: {error}")))
             }
             // The store has logged it. It may be stored or not; nobody should be told it is not.
             Err(CommitError::Failed(failure)) => Err(Refusal::internal(&format!(
@@ -333,10 +366,11 @@ impl Api {
                 removed.map(|_| Written::Gone(new))
             } else {
                 let stored = self.storable(&resource, &new).await?;
-                let put = self.put(&resource, key, expect, &stored).await?;
-                match put {
+                let held = write.hold();
+                let hold = Some(Hold::new(held.clone()));
+                match self.put_held(&resource, key, expect, &stored, hold).await? {
                     Some(entry) => {
-                        write.keep_reserved();
+                        held.keep();
                         let entry = self.after_update(write, &live, &new, entry).await?;
                         Some(Written::Stored(self.seen(&resource, entry).await?))
                     }

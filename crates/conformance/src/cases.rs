@@ -50,6 +50,7 @@ mod policy_libraries;
 mod policy_matching;
 mod policy_validity;
 mod quotas;
+mod services;
 
 mod webhook_changes;
 mod webhook_faults;
@@ -62,7 +63,7 @@ use crate::case::Case;
 pub type Topic = (&'static str, &'static [Case]);
 
 /// Every topic, in the order in which they are run.
-pub const TOPICS: [Topic; 43] = [
+pub const TOPICS: [Topic; 44] = [
     ("discovery", discovery::CASES),
     ("openapi", openapi::CASES),
     ("negotiation", negotiation::CASES),
@@ -99,6 +100,7 @@ pub const TOPICS: [Topic; 43] = [
     ("policy matching", policy_matching::CASES),
     ("policy validity", policy_validity::CASES),
     ("quotas", quotas::CASES),
+    ("services", services::CASES),
     ("conversion", conversion::CASES),
     ("conversion faults", conversion_faults::CASES),
     ("conversion and storage", conversion_storage::CASES),

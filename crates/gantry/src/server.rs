@@ -3,9 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use gantry_apiserver::stored::{Known, Line};
 use gantry_apiserver::{Api, Body, Caller, Certificate, Mode, Settings, Strangers};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
@@ -64,7 +66,7 @@ pub struct Running {
     /// The service, for parts of the same process.
     pub api: Api,
     /// The store under it.
-    pub store: Store<gantry_apiserver::stored::Known, gantry_apiserver::stored::Line>,
+    pub store: Store<Known, Line>,
     /// Where it listens.
     pub address: SocketAddr,
     /// What was found when the store was opened.
@@ -95,9 +97,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     options.damage = plan.damage;
     // Small enough that a new server is there at once, large enough for every object.
     options.segment_bytes = 16 << 20;
-    let opening = tokio::task::spawn_blocking(move || Store::open(&options));
-    let opened = opening.await.context("the store's opening ended early")?;
-    let (store, recovery) = opened.map_err(unopened)?;
+    let (store, recovery) = open(&options, &clock).await?;
     // Who reaches the server must believe in what it shows.
     let shown = plan.certificate.as_ref().unwrap_or_else(|| pki.server());
     let authority = match &plan.certificate {
@@ -132,6 +132,7 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     let address = gantry_serve::serve(tasks, "apiserver", options, counters, service).await?;
     api.listens_at(&address.to_string());
     let endpoint = Endpoint { server: url(address), authority };
+    store.announce(&endpoint.server).context("could not say in the store where the server is")?;
     endpoint.write(&plan.directory)?;
     let names = gantry_serve::kubeconfig::Names::default();
     let Endpoint { server, authority } = &endpoint;
@@ -140,14 +141,46 @@ pub async fn start(plan: Plan, tasks: &mut Tasks, metrics: Metrics) -> anyhow::R
     Ok(Running { api, store, address, recovery, kubeconfig, authority, signer })
 }
 
+/// How long a start waits for the process before it to give up the store. One that was killed may
+/// take a while to end, as long as its memory takes to be freed.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How often it looks meanwhile.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Opens the store. One that is in use is waited for: a process that was just killed holds it until it
+/// has ended.
+async fn open(
+    options: &gantry_store::Options,
+    clock: &Clock,
+) -> anyhow::Result<(Store<Known, Line>, Recovery)> {
+    let deadline = clock.moment() + LOCK_WAIT;
+    let mut waits = false;
+    loop {
+        let options = options.clone();
+        let opening = tokio::task::spawn_blocking(move || Store::open(&options));
+        match opening.await.context("the store's opening ended early")? {
+            Err(error @ OpenError::InUse { .. }) if clock.moment() < deadline => {
+                if !std::mem::replace(&mut waits, true) {
+                    let seconds = LOCK_WAIT.as_secs();
+                    tracing::info!(reason = %error, seconds, "waiting for the store");
+                }
+                clock.sleep(LOCK_RETRY_INTERVAL).await;
+            }
+            opened => return opened.map_err(unopened),
+        }
+    }
+}
+
 /// What the user can do about a store that does not open.
 fn unopened(error: OpenError) -> anyhow::Error {
     let remedy = match &error {
         OpenError::Damaged(_) => {
             "could not open the store, which is damaged; --repair goes on with what is sound"
         }
-        OpenError::InUse { .. }
-        | OpenError::Exposed { .. }
+        OpenError::InUse { .. } => {
+            "could not open the store; choose another folder with --data-dir to run beside it"
+        }
+        OpenError::Exposed { .. }
         | OpenError::NewerFormat { .. }
         | OpenError::DamagedCheckpoint { .. }
         | OpenError::Failed(_)
@@ -170,10 +203,20 @@ fn host(address: SocketAddr) -> String {
     }
 }
 
-/// Makes a directory that only its owner can read.
+/// Makes a directory that only its owner can read. One that is there must be nobody else's to change:
+/// whoever may write in it may put other keys and another store in their place.
 fn make_private(path: &Path) -> anyhow::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+    const OTHERS_WRITE: u32 = 0o002;
     if path.is_dir() {
+        let named = || format!("could not look at {}", path.display());
+        let mode = std::fs::metadata(path).with_context(named)?.mode() & 0o7777;
+        anyhow::ensure!(
+            mode & OTHERS_WRITE == 0,
+            "the data directory {0} has mode {mode:04o}: everybody can replace the keys and the \
+             objects in it; run `chmod o-w {0}`, or choose another folder with --data-dir",
+            path.display()
+        );
         return Ok(());
     }
     let mut builder = std::fs::DirBuilder::new();

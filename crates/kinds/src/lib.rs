@@ -8,9 +8,9 @@
 //! 2. lets admission change it ([`admit`]),
 //! 3. takes back what the request may not touch ([`Behaviour::prepare_create`],
 //!    [`Behaviour::prepare_update`]),
-//! 4. collects what is wrong ([`validate_metadata`], [`Behaviour::validate_create`],
-//!    [`Behaviour::validate_update`]), in the words of a real server,
-//! 5. hands out what only it can give ([`service::allocate`]).
+//! 4. allocates what only it can give ([`service::allocate`]),
+//! 5. collects what is wrong ([`validate_metadata`], [`Behaviour::validate_create`],
+//!    [`Behaviour::validate_update`]), in the words of a real server.
 
 pub mod admit;
 mod advice;

@@ -4,13 +4,15 @@ use serde_json::{Value, json};
 
 use crate::behaviour::Rules;
 use crate::tree::{
-    at, carry, each, fill, fill_object, int, is_empty, is_set, list, put, remove, same, text,
+    at, carry, each, fill, fill_object, int, is_empty, list, put, remove, same, text,
 };
 
 mod allocate;
 mod validate;
 
-pub use allocate::{Allocate, Refusal, allocate, released};
+pub use allocate::{Allocate, Refusal, Unavailable, allocate, cluster_ips, node_ports};
+
+const HEALTH_CHECK_PORT: &str = "spec.healthCheckNodePort";
 
 pub(crate) const RULES: Rules = Rules {
     default,
@@ -81,6 +83,12 @@ fn needs_node_port(object: &Value) -> bool {
             && at(object, "spec.allocateLoadBalancerNodePorts").as_bool().unwrap_or(true))
 }
 
+/// Whether a load balancer asks each node whether it has pods of the service.
+fn needs_health_check(object: &Value) -> bool {
+    text(object, "spec.type") == "LoadBalancer"
+        && text(object, "spec.externalTrafficPolicy") == "Local"
+}
+
 /// The address families of a cluster that has IPv4 alone. A headless service without a selector is
 /// served by whoever writes its endpoints, so both families are left open.
 fn families(object: &mut Value) {
@@ -92,9 +100,21 @@ fn families(object: &mut Value) {
         let policy = if open { "RequireDualStack" } else { "SingleStack" };
         put(object, "spec.ipFamilyPolicy", policy);
     }
-    if is_empty(object, "spec.ipFamilies") {
-        let both = open && text(object, "spec.ipFamilyPolicy") != "SingleStack";
-        let families = if both { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+    // An address of a family that there is not is refused by name when addresses are allocated.
+    let is_ipv6 = |ip: &Value| {
+        let ip = ip.as_str().and_then(|ip| ip.parse::<std::net::IpAddr>().ok());
+        ip.is_some_and(|ip| ip.is_ipv6())
+    };
+    let foreign = list(object, "spec.clusterIPs").iter().any(is_ipv6);
+    if is_empty(object, "spec.ipFamilies") && !foreign {
+        put(object, "spec.ipFamilies", json!(["IPv4"]));
+    }
+    let both = open && text(object, "spec.ipFamilyPolicy") != "SingleStack";
+    if let [only] = list(object, "spec.ipFamilies")
+        && both
+    {
+        let other = if only == "IPv4" { "IPv6" } else { "IPv4" };
+        let families = json!([only, other]);
         put(object, "spec.ipFamilies", families);
     }
 }
@@ -129,15 +149,17 @@ fn update(new: &mut Value, old: &Value) {
         put(new, "status", json!({ "loadBalancer": {} }));
     }
     if is_external(old) && !is_external(new) {
-        for field in ["spec.externalTrafficPolicy", "spec.healthCheckNodePort"] {
-            if same(new, old, field) {
-                remove(new, field);
-            }
+        if same(new, old, "spec.externalTrafficPolicy") {
+            remove(new, "spec.externalTrafficPolicy");
         }
+    }
+    if needs_health_check(old) && !needs_health_check(new) && same(new, old, HEALTH_CHECK_PORT) {
+        remove(new, HEALTH_CHECK_PORT);
     }
     if was != "ExternalName" && is != "ExternalName" {
         keep_allocated(new, old);
     }
+    allocate::drop_second_family(new, old);
     families(new);
 }
 
@@ -188,11 +210,8 @@ fn keep_allocated(new: &mut Value, old: &Value) {
             }
         }
     }
-    let local = |object: &Value| {
-        text(object, "spec.type") == "LoadBalancer"
-            && text(object, "spec.externalTrafficPolicy") == "Local"
-    };
-    if local(old) && local(new) && !is_set(new, "spec.healthCheckNodePort") {
-        carry(new, old, "spec.healthCheckNodePort");
+    let asked = int(new, HEALTH_CHECK_PORT).unwrap_or_default() != 0;
+    if needs_health_check(old) && needs_health_check(new) && !asked {
+        carry(new, old, HEALTH_CHECK_PORT);
     }
 }

@@ -140,6 +140,27 @@ impl Schema {
         self.checks.get(id.0 as usize)?.as_deref()
     }
 
+    /// About how many bytes of memory it takes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        /// What an entry of a map of fields costs beside its name.
+        const ENTRY: usize = size_of::<(Box<str>, Field)>() * 3 / 2;
+        /// A pattern is a machine; how large depends on what it matches.
+        const PATTERN: usize = 16 << 10;
+        let fields = self.nodes.iter().map(|node| match &node.shape {
+            Shape::Struct { fields, .. } => {
+                fields.keys().map(|name| name.len() + ENTRY).sum::<usize>()
+            }
+            Shape::Any | Shape::Scalar(_) | Shape::List { .. } | Shape::Map { .. } => 0,
+        });
+        let checks =
+            self.checks.iter().flatten().map(|checks| {
+                size_of::<Checks>() + if checks.pattern.is_some() { PATTERN } else { 0 }
+            });
+        let nodes = self.nodes.capacity() * size_of::<Node>();
+        nodes + self.checks.capacity() * size_of::<usize>() + fields.chain(checks).sum::<usize>()
+    }
+
     /// The entry `name` of the struct or map at `id`, if it is declared.
     #[must_use]
     pub fn entry(&self, id: NodeId, name: &str) -> Option<NodeId> {

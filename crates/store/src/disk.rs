@@ -3,8 +3,9 @@
 //! The narrow trait is there for the tests: they run the whole store on a simulated disk that
 //! tears writes, loses power and runs full at every possible moment.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,12 @@ pub(crate) trait Disk: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// How users know a file: its whole path.
     fn path(&self, name: &str) -> PathBuf;
+    /// Whether the directory is still where it was when it was opened.
+    fn is_in_place(&self) -> bool;
+    /// Bytes that can still be taken up.
+    fn available(&self) -> io::Result<u64>;
+    /// Says in the directory where its user can be reached.
+    fn announce(&self, address: &str) -> io::Result<()>;
 }
 
 /// An open file.
@@ -46,8 +53,8 @@ pub(crate) trait File: Send {
 pub(crate) struct Directory {
     path: PathBuf,
     handle: fs::File,
-    /// Held for its lock, which ends with it.
-    _lock: fs::File,
+    /// Held for its lock, which ends with it. It says who holds it.
+    lock: fs::File,
 }
 
 /// Held locked by the process that uses the directory.
@@ -68,7 +75,8 @@ impl Directory {
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(OpenError::InUse { path: path.to_owned() });
+                let holder = Holder::read(&file);
+                return Err(OpenError::InUse { path: path.to_owned(), holder });
             }
             Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
         }
@@ -76,8 +84,50 @@ impl Directory {
             let entry = entry.map_err(failed)?;
             check_private(&entry.path(), &entry.metadata().map_err(failed)?)?;
         }
-        Ok(Self { path: path.to_owned(), handle, _lock: file })
+        let directory = Self { path: path.to_owned(), handle, lock: file };
+        directory.announce("").map_err(failed)?;
+        Ok(directory)
     }
+}
+
+/// Who uses a directory, as the lock in it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The process.
+    pub pid: u32,
+    /// Where it can be reached, if it has said so.
+    pub address: Option<String>,
+}
+
+impl Holder {
+    /// More than anybody writes into a lock.
+    const LONGEST: u64 = 4096;
+
+    fn read(lock: &fs::File) -> Option<Self> {
+        let mut text = String::new();
+        io::Read::take(lock, Self::LONGEST).read_to_string(&mut text).ok()?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let said = |name| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let address = said("address").filter(|it| !it.is_empty()).map(str::to_owned);
+        Some(Self { pid: said("pid")?.parse().ok()?, address })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.address {
+            Some(address) => write!(f, "process {}, which serves {address}", self.pid),
+            None => write!(f, "process {}", self.pid),
+        }
+    }
+}
+
+/// Whether two descriptions are of the same file.
+fn is_same(one: &fs::Metadata, other: &fs::Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
@@ -125,6 +175,27 @@ impl Disk for Directory {
 
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    fn is_in_place(&self) -> bool {
+        // The directory may have been reached by a link; what is in it may not.
+        let there = [fs::metadata(&self.path), fs::symlink_metadata(self.path.join(LOCK))];
+        let ours = [self.handle.metadata(), self.lock.metadata()];
+        there.into_iter().zip(ours).all(|pair| match pair {
+            (Ok(there), Ok(ours)) => is_same(&there, &ours),
+            (Ok(_) | Err(_), _) => false,
+        })
+    }
+
+    fn available(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstatvfs(&self.handle)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn announce(&self, address: &str) -> io::Result<()> {
+        let text = format!("pid: {}\naddress: {address}\n", std::process::id());
+        FileExt::write_all_at(&self.lock, text.as_bytes(), 0)?;
+        self.lock.set_len(u64::try_from(text.len()).unwrap_or(u64::MAX))
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the writer does for the disk beside appending: checkpoints, in the background.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use arc_swap::ArcSwap;
@@ -21,7 +22,10 @@ pub(crate) struct Durable {
     /// After a checkpoint failed, the size the log has to reach before another is tried.
     retry_at: usize,
     /// There was no space for another file of the log. A checkpoint makes some.
-    full: bool,
+    full: Arc<AtomicBool>,
+    /// Live bytes when a checkpoint failed for lack of space: until there are clearly fewer, another
+    /// would fail as well.
+    too_large: Option<usize>,
     failures: Arc<AtomicU64>,
 }
 
@@ -35,8 +39,9 @@ struct Checkpoint {
 
 impl Durable {
     pub(crate) fn new(disk: Arc<dyn Disk>, log: Log, checkpoint_bytes: usize) -> Self {
-        let (checkpoint, failures) = (None, Arc::default());
-        Self { log, disk, checkpoint_bytes, checkpoint, retry_at: 0, full: false, failures }
+        let (checkpoint, failures, full) = (None, Arc::default(), Arc::default());
+        let too_large = None;
+        Self { log, disk, checkpoint_bytes, checkpoint, retry_at: 0, full, too_large, failures }
     }
 
     /// A count of checkpoints that failed.
@@ -44,8 +49,18 @@ impl Durable {
         Arc::clone(&self.failures)
     }
 
+    /// The disk, and whether it is full.
+    pub(crate) fn place(&self) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
+        (Arc::clone(&self.disk), Arc::clone(&self.full))
+    }
+
     pub(crate) fn set_full(&mut self, full: bool) {
-        self.full = full;
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Where the directory was, if it is there no longer.
+    pub(crate) fn displaced(&self) -> Option<PathBuf> {
+        (!self.disk.is_in_place()).then(|| self.disk.path(""))
     }
 
     /// Ends a checkpoint that is complete, and begins one that is due.
@@ -60,7 +75,12 @@ impl Durable {
         }
         let state = state.load_full();
         let limit = self.checkpoint_bytes.max(state.live_bytes).max(self.retry_at);
-        if self.full || self.log.bytes() > limit {
+        let fits = self.too_large.is_none_or(|bytes| state.live_bytes < bytes / 8 * 7);
+        let full = self.full.load(Ordering::Relaxed);
+        if (full && fits) || self.log.bytes() > limit {
+            self.too_large = full.then_some(state.live_bytes);
+            // There is no space for what was, only for what is.
+            let state = if full { Arc::new(state.without_history()) } else { state };
             self.begin_checkpoint(state);
         }
     }
@@ -100,6 +120,7 @@ impl Durable {
             Ok(spares) => {
                 self.log.released(&closed, spares);
                 self.retry_at = 0;
+                self.too_large = None;
             }
             Err(error) => self.postpone(&error),
         }

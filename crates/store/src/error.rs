@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::Holder;
 use crate::{Entry, Revision};
 
 /// Why a change was not made.
@@ -21,6 +22,17 @@ pub enum CommitError<X> {
         /// What the system said.
         source: Arc<io::Error>,
     },
+    /// The directory was deleted or replaced. Nothing was changed; it works again once the directory
+    /// is back in its place.
+    #[error(
+        "{} was deleted or replaced by another while it was in use; put it back, or start again on a \
+         directory that is there",
+        path.display()
+    )]
+    Displaced {
+        /// Where the directory was.
+        path: PathBuf,
+    },
     /// The change can never be stored.
     #[error("a change of {bytes} bytes cannot be stored: the limit is {limit}")]
     TooLarge {
@@ -35,6 +47,20 @@ pub enum CommitError<X> {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+}
+
+/// Why a store takes no changes now.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Unready {
+    /// It failed and is of no more use.
+    #[error("the store failed")]
+    Failed(#[source] Failure),
+    /// Its directory was deleted or replaced.
+    #[error("the data directory was deleted or replaced")]
+    Displaced,
+    /// There is no space; only deletions are taken.
+    #[error("the disk is full: only deletions are accepted until there is space")]
+    Full,
 }
 
 /// The disk refused or lost something. The store takes no more changes: end the process and open
@@ -55,10 +81,16 @@ pub struct Failure {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
-    #[error("{} is in use by another process", path.display())]
+    #[error(
+        "{} is in use by {}; stop it, or use another directory",
+        path.display(),
+        holder.as_ref().map_or("another process".to_owned(), ToString::to_string)
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
+        /// Who uses it, if that can be known.
+        holder: Option<Holder>,
     },
     /// Others may read or change the files.
     #[error(

@@ -19,6 +19,7 @@
 //!         key: "default/web".into(),
 //!         expect: Expect::Absent,
 //!         change: Change::Put(Value { head: r#"{"revision":""#.into(), tail: r#""}"#.into() }),
+//!         hold: None,
 //!     })
 //!     .await
 //!     .unwrap();
@@ -53,12 +54,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use disk::Holder;
 pub use entry::{Entry, Event, EventKind, Value};
-pub use error::{CommitError, Damage, Failure, Flaw, OpenError};
+pub use error::{CommitError, Damage, Failure, Flaw, OpenError, Unready};
 pub use options::{Durability, OnDamage, Options, WindowOptions};
 pub use recover::{Cut, Recovery, Repaired};
 pub use revision::Revision;
 pub use snapshot::{Snapshot, SpaceSnapshot, TooOld};
 pub use store::{Closed, Stats, Store};
 pub use watch::{Watch, WatchError};
-pub use write::{Change, Expect, Write};
+pub use write::{Change, Expect, Hold, Write};

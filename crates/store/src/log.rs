@@ -47,6 +47,8 @@ pub(crate) struct Active {
 enum Next {
     /// It is being made ready.
     Coming(JoinHandle<io::Result<Box<dyn File>>>),
+    /// It is ready.
+    Ready(Box<dyn File>),
     /// There was no space, or nobody asked.
     Missing,
 }
@@ -92,6 +94,21 @@ impl Log {
         self.active.offset + self.buffer.len() + bytes <= self.segment_bytes
     }
 
+    /// The same, and what is kept free for deletions stays free.
+    pub(crate) fn fits_before_reserve(&self, bytes: usize) -> bool {
+        self.fits(bytes.saturating_add(self.segment_bytes / RESERVED_PART))
+    }
+
+    /// Whether the next file is there. Waits for it if it is being made ready.
+    pub(crate) fn has_next(&mut self) -> bool {
+        self.next = match std::mem::replace(&mut self.next, Next::Missing) {
+            // Why it could not be made ready is found out again when it is needed.
+            Next::Coming(thread) => join(thread).map_or(Next::Missing, Next::Ready),
+            known => known,
+        };
+        matches!(self.next, Next::Ready(_))
+    }
+
     /// Bytes of files the log takes up and a checkpoint would free, and those in use.
     pub(crate) fn bytes(&self) -> usize {
         self.closed.len() * self.segment_bytes + self.active.offset
@@ -107,6 +124,21 @@ impl Log {
             space,
             key: &entry.key,
             value: &entry.value,
+        };
+        record.encode(self.seed(), &mut self.buffer);
+    }
+
+    /// The same for a deletion of which there is no space for more than the key. What was deleted is
+    /// found again in what came before.
+    pub(crate) fn append_deletion<X>(&mut self, space: &str, entry: &Entry<X>) {
+        let record = Record {
+            operation: Operation::Delete,
+            revision: entry.revision.get(),
+            durable: self.durable,
+            created: entry.created.get(),
+            space,
+            key: &entry.key,
+            value: &[],
         };
         record.encode(self.seed(), &mut self.buffer);
     }
@@ -128,6 +160,7 @@ impl Log {
         let number = self.active.number + 1;
         let made = match std::mem::replace(&mut self.next, Next::Missing) {
             Next::Coming(thread) => Some(join(thread)),
+            Next::Ready(file) => Some(Ok(file)),
             Next::Missing => None,
         };
         // That there was no space then says nothing about now.
@@ -223,6 +256,9 @@ impl Drop for Log {
     }
 }
 
+/// One of so many parts of a file is kept free for deletions until it is known that there is space for
+/// the next file. Half of one has space for some ten thousand keys.
+const RESERVED_PART: usize = 2;
 /// Bytes of a mark.
 pub(crate) const MARK: usize = 40;
 

@@ -64,6 +64,12 @@ impl<X, Y> State<X, Y> {
         self.windows.get(space).map_or(self.floor, |window| window.floor)
     }
 
+    /// The same entries, and nothing of the changes that led to them.
+    pub(crate) fn without_history(&self) -> Self {
+        let (spaces, windows) = (self.spaces.clone(), Tree::default());
+        Self { spaces, windows, floor: self.revision, window_bytes: 0, ..*self }
+    }
+
     /// What a space held at a revision not before its floor: changes made since are taken back.
     pub(crate) fn entries_at(&self, space: &str, revision: Revision) -> Entries<X> {
         let mut entries = self.entries(space);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::bells::Bells;
 use crate::disk::{Directory, Disk};
 use crate::durable::Durable;
-use crate::error::{CommitError, Failure, OpenError};
+use crate::error::{CommitError, Failure, OpenError, Unready};
 use crate::options::{Durability, Options};
 use crate::recover::{self, Recovery};
 use crate::snapshot::{Recent, Snapshot, SpaceSnapshot, TooOld};
@@ -45,6 +45,18 @@ pub(crate) struct Shared<X, Y> {
     failure: OnceLock<Failure>,
     closed: AtomicBool,
     failed_checkpoints: Arc<AtomicU64>,
+    /// Where changes are kept; nothing if they are not.
+    place: Option<Place>,
+}
+
+/// Where changes are kept, for whoever asks how it is.
+struct Place {
+    /// The writer holds it, and gives it up for others when it ends.
+    disk: Weak<dyn Disk>,
+    /// There was no space for another file when one was last needed.
+    full: Arc<AtomicBool>,
+    /// Bytes of such a file.
+    segment_bytes: u64,
 }
 
 /// How much there is of everything.
@@ -113,7 +125,13 @@ where
         durable: Option<Durable>,
         options: &Options,
     ) -> Result<Self, OpenError> {
+        let segment_bytes = u64::try_from(options.segment_bytes).unwrap_or(u64::MAX);
+        let place = durable.as_ref().map(|durable| {
+            let (disk, full) = durable.place();
+            Place { disk: Arc::downgrade(&disk), full, segment_bytes }
+        });
         let shared = Arc::new(Shared {
+            place,
             state: ArcSwap::from_pointee(working.state.clone()),
             bells: Arc::new(Bells::new()),
             recent: Recent::new(),
@@ -235,6 +253,39 @@ impl<X, Y> Store<X, Y> {
     #[must_use]
     pub fn failed(&self) -> Option<Failure> {
         self.shared().failure().cloned()
+    }
+
+    /// Whether the store takes changes now.
+    ///
+    /// # Errors
+    /// Why it does not. Looks at the disk, so it finds out before a change is tried.
+    pub fn ready(&self) -> Result<(), Unready> {
+        if let Some(failure) = self.failed() {
+            return Err(Unready::Failed(failure));
+        }
+        let Some(Place { disk, full, segment_bytes }) = &self.shared().place else {
+            return Ok(());
+        };
+        let Some(disk) = disk.upgrade() else { return Ok(()) };
+        if !disk.is_in_place() {
+            return Err(Unready::Displaced);
+        }
+        // That there was no space then says nothing about now.
+        let full = full.load(Ordering::Relaxed);
+        if full && disk.available().is_ok_and(|bytes| bytes < *segment_bytes) {
+            return Err(Unready::Full);
+        }
+        Ok(())
+    }
+
+    /// Says in the directory where the user of this store can be reached. Whoever finds the directory
+    /// in use is told so.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn announce(&self, address: &str) -> std::io::Result<()> {
+        let disk = self.shared().place.as_ref().and_then(|place| place.disk.upgrade());
+        disk.map_or(Ok(()), |disk| disk.announce(address))
     }
 
     /// Waits until the store has failed or is closed, and says why.

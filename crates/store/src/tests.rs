@@ -42,12 +42,12 @@ fn value(text: &str) -> Value {
 
 fn put(space: &str, key: &str, text: &str) -> Write {
     let (space, key) = (space.into(), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Put(value(text)) }
+    Write { space, key, expect: Expect::Any, change: Change::Put(value(text)), hold: None }
 }
 
 fn delete(space: &str, key: &str, text: &str) -> Write {
     let (space, key) = (space.into(), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Delete(value(text)) }
+    Write { space, key, expect: Expect::Any, change: Change::Delete(value(text)), hold: None }
 }
 
 type Answer = Result<Arc<Event<(), ()>>, CommitError<()>>;

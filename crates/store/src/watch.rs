@@ -53,11 +53,24 @@ impl<X, Y> Watch<X, Y> {
     /// [`WatchError::Lagged`] if events were dropped before they were asked for, and
     /// [`WatchError::Closed`] if there are no more and never will be.
     pub async fn next(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
+        self.next_within(max, usize::MAX).await
+    }
+
+    /// The same, but no more events once their values have so many bytes. Who holds events keeps
+    /// them in memory, also when the window no longer does.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub async fn next_within(
+        &mut self,
+        max: usize,
+        bytes: usize,
+    ) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
         loop {
             // Before looking: it hears a bell that is rung between looking and waiting.
             let rung = self.bell.notified();
             let closed = self.shared.is_closed();
-            let (events, seen) = self.look(max)?;
+            let (events, seen) = self.look(max, bytes)?;
             self.seen = seen;
             if !events.is_empty() {
                 return Ok(events);
@@ -69,13 +82,23 @@ impl<X, Y> Watch<X, Y> {
         }
     }
 
+    /// Returns the events that are there already, at most `max` of them, without waiting.
+    ///
+    /// # Errors
+    /// [`WatchError::Lagged`] if events were dropped before they were asked for.
+    pub fn ready(&mut self, max: usize) -> Result<Vec<Arc<Event<X, Y>>>, WatchError> {
+        let (events, seen) = self.look(max, usize::MAX)?;
+        self.seen = seen;
+        Ok(events)
+    }
+
     /// The newest revision of the store such that every event of this space up to it has been
     /// handed out. It grows with every change to the store, also when this space is idle.
     ///
     /// For a watch that was started after a revision yet to come, this is the store's revision.
     pub fn caught_up(&mut self) -> Revision {
         // Falling behind is reported by `next`; until then what was handed out stays true.
-        if let Ok((events, seen)) = self.look(1)
+        if let Ok((events, seen)) = self.look(1, usize::MAX)
             && events.is_empty()
         {
             self.seen = seen;
@@ -84,7 +107,7 @@ impl<X, Y> Watch<X, Y> {
     }
 
     /// The next events, and what will have been seen with them.
-    fn look(&self, max: usize) -> Result<(Events<X, Y>, Revision), WatchError> {
+    fn look(&self, max: usize, bytes: usize) -> Result<(Events<X, Y>, Revision), WatchError> {
         let state = self.shared.state.load();
         let window = state.windows.get(&self.space);
         let oldest = window.map_or(state.floor, |window| window.floor);
@@ -93,7 +116,15 @@ impl<X, Y> Watch<X, Y> {
         }
         let mut newer =
             window.into_iter().flat_map(|w| w.events.range(Bound::Excluded(&self.seen)));
-        let events: Vec<_> = newer.by_ref().take(max.max(1)).cloned().collect();
+        let mut left = bytes.max(1);
+        let mut events = Vec::new();
+        while events.len() < max.max(1)
+            && left > 0
+            && let Some(event) = newer.next()
+        {
+            left = left.saturating_sub(event.entry.value.len());
+            events.push(Arc::clone(event));
+        }
         let seen = match events.last() {
             Some(last) if newer.next().is_some() => last.revision,
             Some(_) | None => state.revision.max(self.seen),

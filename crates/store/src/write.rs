@@ -1,5 +1,7 @@
 //! What a change looks like when it is asked for.
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,6 +19,33 @@ pub struct Write {
     pub expect: Expect,
     /// What becomes of it.
     pub change: Change,
+    /// What must not be released before the change is decided.
+    pub hold: Option<Hold>,
+}
+
+/// A value that the store keeps until a change is visible to everyone, or refused.
+///
+/// A caller may stop waiting at any time, and its change is made all the same. Whatever the change
+/// relies on, such as a reservation, is therefore kept beside it and not only by the caller. The
+/// store drops its copy before it answers.
+#[derive(Clone)]
+pub struct Hold {
+    /// Never read: holding it is all.
+    _kept: Arc<dyn Any + Send + Sync>,
+}
+
+impl Hold {
+    /// Has the store keep a value.
+    #[must_use]
+    pub fn new(kept: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _kept: kept }
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hold")
+    }
 }
 
 /// What a key must hold for a change to be made.

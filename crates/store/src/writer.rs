@@ -16,8 +16,16 @@ use crate::log::{self, Stuck};
 use crate::record::Operation;
 use crate::state::{Change as Made, Working};
 use crate::store::Shared;
-use crate::write::{Change, Expect, Write};
+use crate::write::{Change, Expect, Hold, Write};
 use crate::{Event, EventKind};
+
+/// How much of a change is written to the log.
+enum Room {
+    /// All of it.
+    Whole,
+    /// The key of what is deleted, and not what it was.
+    WithoutValue,
+}
 
 /// A change that waits, and where its answer goes.
 pub(crate) struct Request<X, Y> {
@@ -27,13 +35,20 @@ pub(crate) struct Request<X, Y> {
 
 pub(crate) type Answer<X, Y> = Result<Arc<Event<X, Y>>, CommitError<X>>;
 
-/// An answer, and where it goes.
-type Waiting<X, Y> = (oneshot::Sender<Answer<X, Y>>, Answer<X, Y>);
+/// An answer, where it goes, and what is held until it is true.
+pub(crate) struct Waiting<X, Y> {
+    to: oneshot::Sender<Answer<X, Y>>,
+    answer: Answer<X, Y>,
+    hold: Option<Hold>,
+}
 
 /// Changes in one batch. More would make the first of them wait for the last.
 const BATCH: usize = 1024;
 /// Bytes of a batch after which it is written, for the same reason.
 const BATCH_BYTES: usize = 4 << 20;
+/// A deletion that is written whole to a full disk. Of a larger one only the key is written, so that
+/// there is space for more of them.
+const SMALL: usize = 1 << 10;
 /// A checkpoint when closing must be no more work than this.
 const CHEAP: usize = 16 << 20;
 
@@ -83,18 +98,25 @@ where
     ) -> Result<(), Failure> {
         let mut bytes = 0;
         let mut request = Some(first);
+        // What is written into a directory that nobody finds again is lost with the process.
+        let displaced = self.durable.as_ref().and_then(Durable::displaced);
         for _ in 0..BATCH {
-            let Some(Request { write, answer }) = request.take() else { break };
+            let Some(Request { mut write, answer: to }) = request.take() else { break };
             bytes += write.change.value().max_len();
-            let result = self.stage(write);
-            let result = match result {
-                Ok(result) => result,
+            let hold = write.hold.take();
+            let staged = match &displaced {
+                Some(path) => Ok(Err(CommitError::Displaced { path: path.clone() })),
+                None => self.stage(write),
+            };
+            let answer = match staged {
+                Ok(answer) => answer,
                 Err(failure) => {
-                    self.answers.push((answer, Err(CommitError::Failed(failure.clone()))));
+                    let answer = Err(CommitError::Failed(failure.clone()));
+                    self.answers.push(Waiting { to, answer, hold });
                     return Err(failure);
                 }
             };
-            self.answers.push((answer, result));
+            self.answers.push(Waiting { to, answer, hold });
             if bytes < BATCH_BYTES {
                 request = queue.try_recv().ok();
             }
@@ -106,7 +128,7 @@ where
 
     /// Makes a change that nobody sees yet. The outer error is the end of the store.
     fn stage(&mut self, write: Write) -> Result<Answer<X, Y>, Failure> {
-        let Write { space, key, expect, change } = write;
+        let Write { space, key, expect, change, hold: _ } = write;
         let current = self.working.get(&space, &key);
         let expected = match (expect, current, &change) {
             (Expect::Any, Some(_), Change::Put(_) | Change::Delete(_))
@@ -121,10 +143,12 @@ where
         if !expected {
             return Ok(Err(CommitError::Conflict { current: current.cloned() }));
         }
-        if self.durable.is_some()
-            && let Err(refused) = self.make_room(&space, &key, change.value().max_len())?
-        {
-            return Ok(Err(refused));
+        let mut room = Room::Whole;
+        if self.durable.is_some() {
+            room = match self.make_room(&space, &key, &change)? {
+                Ok(room) => room,
+                Err(refused) => return Ok(Err(refused)),
+            };
         }
         let revision = self.working.state.revision.next();
         let (kind, operation) = match &change {
@@ -136,40 +160,58 @@ where
         let event =
             self.working.apply(Made { space: Arc::clone(&space), key, kind, revision, value });
         if let Some(durable) = &mut self.durable {
-            durable.log.append(operation, &space, &event.entry);
+            match room {
+                Room::Whole => durable.log.append(operation, &space, &event.entry),
+                Room::WithoutValue => durable.log.append_deletion(&space, &event.entry),
+            }
         }
         self.changed.insert(space);
         Ok(Ok(event))
     }
 
     /// Sees to it that a change fits into the file of the log, or says why it never or not now does.
+    ///
+    /// The second half of a file is left for deletions, in case there is no space for another file:
+    /// what cannot be deleted from a full disk keeps it full for ever.
     fn make_room(
         &mut self,
         space: &str,
         key: &[u8],
-        value: usize,
-    ) -> Result<Result<(), CommitError<X>>, Failure> {
-        let Some(durable) = &self.durable else { return Ok(Ok(())) };
+        change: &Change,
+    ) -> Result<Result<Room, CommitError<X>>, Failure> {
+        let Some(durable) = &mut self.durable else { return Ok(Ok(Room::Whole)) };
         let limit = durable.log.limit();
+        let value = change.value().max_len();
         let bytes = log::change_bytes(space, key, value);
         let Some(bytes) = bytes.filter(|bytes| *bytes <= limit) else {
             let bytes = space.len().saturating_add(key.len()).saturating_add(value);
             return Ok(Err(CommitError::TooLarge { bytes, limit }));
         };
-        if durable.log.fits(bytes) {
-            return Ok(Ok(()));
+        if durable.log.fits_before_reserve(bytes)
+            || (durable.log.fits(bytes) && durable.log.has_next())
+        {
+            return Ok(Ok(Room::Whole));
         }
         // A file is complete on disk before the next one is begun.
         self.publish()?;
-        let Some(durable) = &mut self.durable else { return Ok(Ok(())) };
+        let Some(durable) = &mut self.durable else { return Ok(Ok(Room::Whole)) };
         match durable.log.rotate() {
             Ok(()) => {
                 durable.set_full(false);
-                Ok(Ok(()))
+                Ok(Ok(Room::Whole))
             }
             Err(Stuck::Full(source)) => {
                 durable.set_full(true);
-                Ok(Err(CommitError::Full { source }))
+                let key_only = log::change_bytes(space, key, 0);
+                match change {
+                    Change::Delete(_) if bytes <= SMALL && durable.log.fits(bytes) => {
+                        Ok(Ok(Room::Whole))
+                    }
+                    Change::Delete(_) if key_only.is_some_and(|it| durable.log.fits(it)) => {
+                        Ok(Ok(Room::WithoutValue))
+                    }
+                    Change::Delete(_) | Change::Put(_) => Ok(Err(CommitError::Full { source })),
+                }
             }
             Err(Stuck::Failed(failure)) => Err(failure),
         }
@@ -191,9 +233,12 @@ where
         }
         // Before the answers: whoever is answered may measure what is in memory.
         drop(before);
-        for (answer, result) in self.answers.drain(..) {
+        for Waiting { to, answer, hold } in self.answers.drain(..) {
+            // What the change relied on is now found in what is stored, or no longer needed; whoever
+            // is answered may ask for it again.
+            drop(hold);
             // A caller that no longer waits has given up the answer, not the change.
-            drop(answer.send(result));
+            drop(to.send(answer));
         }
         Ok(())
     }
@@ -208,8 +253,8 @@ where
     /// The store is of no more use: says so to everyone who asks from now on.
     fn fail(&mut self, failure: &Failure, queue: &mut mpsc::Receiver<Request<X, Y>>) {
         tracing::error!(error = %failure, cause = %failure.source, "the store failed");
-        for (answer, _) in mem::take(&mut self.answers) {
-            drop(answer.send(Err(CommitError::Failed(failure.clone()))));
+        for Waiting { to, .. } in mem::take(&mut self.answers) {
+            drop(to.send(Err(CommitError::Failed(failure.clone()))));
         }
         self.ending.0.fail(failure.clone());
         queue.close();

@@ -7,6 +7,7 @@ mod circles;
 mod faults;
 mod pod_updates;
 mod quotas;
+mod services;
 mod streams;
 mod token_secrets;
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::objects::{CONFIG_MAPS, DEPLOYMENTS, at, config_map, deployment};
+use super::objects::{CONFIG_MAPS, DEPLOYMENTS, at, config_map, deployment, with};
 use crate::case::{Case, Outcome, case, same};
 use crate::conversation::{Ask, Conversation};
 
@@ -18,7 +18,39 @@ pub(super) const CASES: &[Case] = &[
     case!("body-too-large", [], too_large),
     case!("unparseable-parameters", [], unparseable_parameters),
     case!("unauthenticated", [], unauthenticated),
+    case!("invalid-timeouts", [], invalid_timeouts),
+    case!("empty-path-segments", [], empty_segments),
 ];
+
+async fn invalid_timeouts(talk: &mut Conversation) -> Outcome {
+    let message =
+        "invalid timeout specified in the request URL - time: invalid duration \"invalid\"";
+    let paths =
+        [CONFIG_MAPS, "/version", "/api", "/apis/apps", "/openapi/v3", "/healthz", "/nothing"];
+    for path in paths {
+        let answer = talk.get(&with(path, "timeout=invalid")).await?;
+        answer.refused(400, "BadRequest", message)?;
+    }
+    // It is looked at before anybody is asked who they are.
+    let stranger = Ask::get(with(CONFIG_MAPS, "timeout=invalid")).by_stranger();
+    talk.ask(stranger).await?.refused(400, "BadRequest", message)?;
+    talk.get(&with("/version", "timeout=10s")).await?.expect(200)?;
+    Ok(())
+}
+
+async fn empty_segments(talk: &mut Conversation) -> Outcome {
+    let message = "the server could not find the requested resource";
+    for path in ["/api//v1", "/api/v1//configmaps", "/apis/apps/v1//deployments"] {
+        let answer = talk.get(path).await?.refused(404, "NotFound", message)?;
+        answer.is("/details", &json!({}))?;
+        talk.delete(path).await?.refused(404, "NotFound", message)?;
+    }
+    for path in ["//api/v1/configmaps", "/apis//v1"] {
+        let answer = talk.get(path).await?.expect(404)?;
+        same(path, &"404 page not found\n", &answer.text())?;
+    }
+    Ok(())
+}
 
 async fn not_found(talk: &mut Conversation) -> Outcome {
     let answer = talk.get(&at(CONFIG_MAPS, "nope")).await?;

@@ -12,6 +12,8 @@ pub(super) const CASES: &[Case] = &[
     case!("unknown-fields-warned-of", [38], warn),
     case!("unknown-fields-ignored", [38], ignore),
     case!("unknown-fields-in-yaml", [38], yaml),
+    case!("duplicate-keys-in-yaml", [38], duplicate_keys),
+    case!("duplicate-keys-in-applied-yaml", [38], applied_duplicate_keys),
     case!("unknown-fields-in-patches", [38], patches),
     case!("unknown-fields-of-custom-objects", [38], custom),
     case!("unknown-fields-of-custom-patches", [38], custom_patches),
@@ -62,6 +64,58 @@ async fn yaml(talk: &mut Conversation) -> Outcome {
     )?;
     let answer = talk.ask(Ask::new("POST", CONFIG_MAPS).text("application/yaml", text)).await?;
     answer.expect(201)?.warns(&["unknown field \"metadata.foo\""])
+}
+
+/// YAML says by their lines which keys are there twice; inner ones come first.
+const TWICE: &str = "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: a\nbar: 1\ndata:\n  a: x\n  \
+                     b: x\n  a: w\ndata:\n  a: z\n";
+const TWICE_LINES: [&str; 2] =
+    ["line 9: key \"a\" already set in map", "line 11: key \"data\" already set in map"];
+
+async fn duplicate_keys(talk: &mut Conversation) -> Outcome {
+    let send = |query: &str, text: &str| {
+        Ask::new("POST", with(CONFIG_MAPS, query)).text("application/yaml", text)
+    };
+    let [inner, outer] = TWICE_LINES;
+    let message = format!(
+        "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: yaml: \
+         unmarshal errors:\n  {inner}\n  {outer}, unknown field \"bar\""
+    );
+    let answer = talk.ask(send("fieldValidation=Strict", TWICE)).await?;
+    answer.refused(400, "BadRequest", &message)?;
+    for query in ["", "fieldValidation=Warn"] {
+        let made = talk.ask(send(query, TWICE)).await?.expect(201)?;
+        made.warns(&[inner, outer, "unknown field \"bar\""])?;
+        made.is("/data", &json!({ "a": "z" }))?;
+        talk.delete(&at(CONFIG_MAPS, "a")).await?.expect(200)?;
+    }
+    let made = talk.ask(send("fieldValidation=Ignore", TWICE)).await?.expect(201)?;
+    made.warns(&[])?;
+    made.is("/data", &json!({ "a": "z" }))?;
+    // JSON is YAML, too.
+    let flow = "{\"metadata\": {\"name\": \"b\"},\n \"data\": {\"a\": \"x\", \"a\": \"y\"}}";
+    let made = talk.ask(send("", flow)).await?.expect(201)?;
+    made.warns(&["line 2: key \"a\" already set in map"])?;
+    made.is("/data", &json!({ "a": "y" }))
+}
+
+async fn applied_duplicate_keys(talk: &mut Conversation) -> Outcome {
+    let text = "kind: ConfigMap\napiVersion: v1\nmetadata:\n  name: a\ndata:\n  a: x\n  a: w\n";
+    let send = |query: &str| {
+        let path = with(&at(CONFIG_MAPS, "a"), &format!("fieldManager=m{query}"));
+        Ask::new("PATCH", path).text("application/apply-patch+yaml", text)
+    };
+    let line = "line 7: key \"a\" already set in map";
+    let message = format!(
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {line}"
+    );
+    let answer = talk.ask(send("&fieldValidation=Strict")).await?;
+    answer.refused(400, "BadRequest", &message)?;
+    let made = talk.ask(send("")).await?.expect(201)?;
+    made.warns(&[line])?;
+    made.is("/data", &json!({ "a": "w" }))?;
+    talk.ask(send("&fieldValidation=Warn")).await?.expect(200)?.warns(&[line])?;
+    talk.ask(send("&fieldValidation=Ignore")).await?.expect(200)?.warns(&[])
 }
 
 async fn patches(talk: &mut Conversation) -> Outcome {

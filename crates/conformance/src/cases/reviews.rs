@@ -19,10 +19,38 @@ pub(super) const CASES: &[Case] = &[
     case!("rules-reviews", [], rules),
     case!("reviews-are-only-made", [], only_made),
     case!("roles-at-the-start", [], at_the_start),
+    case!("reviews-in-other-forms", [], other_forms),
 ];
 
 const LOCAL: &str = "/apis/authorization.k8s.io/v1/namespaces/{ns}/localsubjectaccessreviews";
 const RULES: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+
+/// Reviews have no table, and their metadata can be asked for.
+async fn other_forms(talk: &mut Conversation) -> Outcome {
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    let question =
+        json!({ "spec": { "resourceAttributes": { "verb": "get", "resource": "pods" } } });
+    let token = json!({ "spec": { "token": "none" } });
+    let table = [
+        (OWN_ACCESS, &question, "SelfSubjectAccessReview"),
+        ("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({}), "SelfSubjectReview"),
+        ("/apis/authentication.k8s.io/v1/tokenreviews", &token, "TokenReview"),
+    ];
+    let message = "only the following media types are accepted: application/json, \
+                   application/yaml, application/vnd.kubernetes.protobuf";
+    for (path, body, kind) in table {
+        let answer = talk.ask(Ask::post(path, body).accept(TABLE)).await?;
+        answer.refused(406, "NotAcceptable", message)?;
+        let either = format!("{TABLE},application/json");
+        talk.ask(Ask::post(path, body).accept(&either)).await?.expect(201)?.kind(kind)?;
+        let answer = talk.ask(Ask::post(path, body).accept(PARTIAL)).await?.expect(201)?;
+        let answer = answer.kind("PartialObjectMetadata")?;
+        answer.is("/apiVersion", &json!("meta.k8s.io/v1"))?;
+        answer.lacks("/status")?;
+    }
+    Ok(())
+}
 
 /// A question about somebody.
 fn about(user: &str, verb: &str, resource: &str) -> Value {

@@ -99,6 +99,8 @@ pub(super) struct Flags {
     service_cluster_ip_range: (Ipv4Addr, u8),
 
     /// Whether callers who show nothing may ask at all; they learn health and version.
+    ///
+    /// With the authorization mode AlwaysAllow they never may.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     anonymous_auth: bool,
 
@@ -128,7 +130,7 @@ enum Authorization {
     /// By the roles and bindings that are stored.
     #[value(name = "RBAC")]
     Rbac,
-    /// Everyone may do everything.
+    /// Everyone with credentials may do everything.
     #[value(name = "AlwaysAllow")]
     AlwaysAllow,
     /// Nobody else may do anything.

@@ -66,11 +66,21 @@ async fn a_full_disk_refuses_changes_and_loses_nothing() {
     let words = status["message"].as_str().unwrap();
     assert!(words.contains("the disk is full"), "{words}");
     assert_eq!(names(&get(&client, CONFIG_MAPS).await), made, "reads go on");
+    let readyz = client.send(Request::get("/readyz")).await.unwrap();
+    assert_eq!(readyz.status, 500);
+    let full =
+        "[-]store failed: the disk is full: only deletions are accepted until there is space";
+    assert!(readyz.text().contains(full), "{}", readyz.text());
+    assert_eq!(client.send(Request::get("/livez")).await.unwrap().status, 200, "no restart helps");
+    let last = made.pop().unwrap();
+    let gone = client.send(Request::delete(format!("{CONFIG_MAPS}/{last}"))).await.unwrap();
+    assert_eq!(gone.status, 200, "deletions go on: {}", gone.text());
 
     // There is room again, and nobody has to start anything anew.
     let inside = Path::new("/proc").join(server.pid().to_string()).join("root");
     let ballast = inside.join(data.strip_prefix("/").unwrap()).join("ballast");
     fs::remove_file(ballast).unwrap();
+    assert_eq!(client.send(Request::get("/readyz")).await.unwrap().text(), "ok");
     rewrite(&client, &made[0], "small").await;
     assert_eq!(names(&get(&client, CONFIG_MAPS).await), made);
 }
@@ -83,4 +93,80 @@ async fn a_directory_that_cannot_be_written_is_named() {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(&data).unwrap();
     let said = super::refusal(super::plan().data(&data).start(&Clock::system()).await);
     assert!(said.contains(&data.display().to_string()), "{said}");
+}
+
+/// A directory that goes away under a running server takes nothing along: changes are refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_that_goes_away_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, aside) = (folder.path().join("data"), folder.path().join("aside"));
+    let server = super::start(&data).await;
+    let client = client(&server, Protocol::Http2);
+    super::make(&client, "there", "text").await;
+    let readyz = || async { client.send(Request::get("/readyz")).await.unwrap() };
+    assert_eq!(readyz().await.text(), "ok");
+    fs::rename(&data, &aside).unwrap();
+    for why in ["moved", "replaced"] {
+        let answer = readyz().await;
+        let line = "[-]store failed: the data directory was deleted or replaced";
+        assert!(answer.status == 500 && answer.text().contains(line), "{why}: {}", answer.text());
+        let request = Request::post(CONFIG_MAPS, &config_map("new", "text"));
+        let answer = client.send(request).await.unwrap();
+        assert_eq!(answer.status, 500, "{why}");
+        let words = answer.json().unwrap()["message"].as_str().unwrap().to_owned();
+        let place = data.join("store").display().to_string();
+        assert!(words.contains(&place), "{why}: {words}");
+        assert!(words.contains("was deleted or replaced by another"), "{why}: {words}");
+        assert_eq!(names(&get(&client, CONFIG_MAPS).await), ["there"], "{why}: reads go on");
+        fs::create_dir_all(data.join("store")).unwrap();
+    }
+    fs::remove_dir_all(&data).unwrap();
+    fs::rename(&aside, &data).unwrap();
+    assert_eq!(readyz().await.text(), "ok", "it is back");
+    super::make(&client, "new", "text").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_that_everybody_can_write_in_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    for mode in [0o777, 0o1777, 0o702] {
+        fs::set_permissions(&data, fs::Permissions::from_mode(mode)).unwrap();
+        let said = super::refusal(super::plan().data(&data).start(&Clock::system()).await);
+        let words = format!("the data directory {} has mode {mode:04o}", data.display());
+        assert!(said.contains(&words), "{said}");
+        assert!(said.contains(&format!("chmod o-w {}", data.display())), "{said}");
+    }
+    fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+    drop(super::start(&data).await);
+}
+
+/// The process before may still be ending; one that does not end is named.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_waits_for_the_lock_and_names_its_holder() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let clock = Clock::system();
+    let first = super::start(&data).await;
+    let pid = first.pid();
+    let address = first.target().base.clone();
+    let second = super::plan().data(&data).start(&clock);
+    let said = super::refusal(second.await);
+    let words = format!("in use by process {pid}, which serves {address}");
+    assert!(said.contains(&words), "{words} is not in {said}");
+    assert!(said.contains("--data-dir"), "{said}");
+    first.signal(rustix::process::Signal::KILL).unwrap();
+    let third = super::start(&data).await;
+    assert_ne!(third.pid(), pid, "a start right after a kill succeeds");
+    get(&client(&third, Protocol::Http2), CONFIG_MAPS).await;
+    drop(third);
+    // However long the process before takes to end, within some seconds.
+    let lock = OpenOptions::new().read(true).write(true).open(data.join("store/lock")).unwrap();
+    lock.lock().unwrap();
+    let (fourth, ()) = tokio::join!(super::start(&data), async {
+        clock.sleep(std::time::Duration::from_secs(1)).await;
+        drop(lock);
+    });
+    get(&client(&fourth, Protocol::Http2), CONFIG_MAPS).await;
 }

@@ -55,6 +55,33 @@ async fn status(client: &Client, request: Request) -> u16 {
     client.send(request).await.unwrap().status.as_u16()
 }
 
+/// Where everything is allowed, nobody is anonymous, whatever the flags say.
+#[tokio::test]
+async fn always_allow_refuses_anonymous_requests() {
+    for modes in ["AlwaysAllow", "RBAC,AlwaysAllow"] {
+        for flags in [&[][..], &["--anonymous-auth=true"]] {
+            let plan = plan().flag("--ephemeral").flag(format!("--authorization-mode={modes}"));
+            let plan = flags.iter().fold(plan, |plan, flag| plan.flag(*flag));
+            let server = plan.start(&Clock::system()).await.unwrap();
+            let nobody = by(&server, Credentials::Anonymous);
+            for path in ["/version", "/healthz", "/api/v1/secrets", CONFIG_MAPS] {
+                let answer = nobody.send(Request::get(path)).await.unwrap();
+                assert_eq!(answer.status.as_u16(), 401, "{modes} {flags:?}: {path}");
+            }
+            let map = json!({ "metadata": { "name": "a" } });
+            assert_eq!(status(&nobody, Request::post(CONFIG_MAPS, &map)).await, 401);
+            let admin = client(&server, Protocol::Http2);
+            assert_eq!(status(&admin, Request::post(CONFIG_MAPS, &map)).await, 201);
+            let words = "AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting \
+                         AnonymousAuth to false. You should use a different authorizer";
+            assert!(server.tails().contains(words), "{}", server.tails());
+        }
+    }
+    let plan = plan().flag("--ephemeral").flag("--authorization-mode=AlwaysAllow");
+    let server = plan.flag("--anonymous-auth=false").start(&Clock::system()).await.unwrap();
+    assert!(!server.tails().contains("AnonymousAuth"), "there is nothing to warn of");
+}
+
 /// A token of an account in `default`.
 async fn token(admin: &Client, account: &str, request: &Value) -> String {
     let path = format!("{ACCOUNTS}/{account}/token");

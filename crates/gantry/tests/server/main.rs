@@ -7,6 +7,7 @@
 
 mod crash;
 mod damage;
+mod definitions;
 mod expiry;
 mod full_disk;
 mod hostile;

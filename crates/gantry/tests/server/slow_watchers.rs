@@ -6,10 +6,12 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use gantry_testkit::embedded::Embedded;
 use gantry_testkit::http::{Protocol, Request, Stream};
+use http::HeaderValue;
+use http::header::ACCEPT;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{CONFIG_MAPS, client, get, make, overrun, plan, revision};
+use super::{CONFIG_MAPS, client, get, make, overrun, plan, revision, rewrite};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Watchers on connections that many share.
@@ -107,6 +109,77 @@ async fn watchers_that_do_not_read_cost_little_and_are_told_so() {
         reading.spawn(read_to_the_end(watch, after));
     }
     reading.join_all().await;
+}
+
+/// Bytes of a large object.
+const LARGE: usize = 900_000;
+/// Large objects, and watches that do not read them. A copy for each would be 1.3 GB.
+const LARGE_OBJECTS: usize = 24;
+const UNREAD: usize = 60;
+/// What unread watches of large objects may cost: buffers of connections, and nothing of objects.
+const UNREAD_BOUND: u64 = 64 << 20;
+
+fn large(seed: usize) -> String {
+    format!("{seed:0>8}").repeat(LARGE / 8)
+}
+
+/// The first list and the events of watches that do not read are shared with the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_watches_hold_no_objects() {
+    let clock = Clock::system();
+    let server = plan().flag("--ephemeral").start(&clock).await.unwrap();
+    let client = client(&server, Protocol::Http2);
+    // Twice over what the window keeps, so that it does not grow while it is measured.
+    for round in 0..4 {
+        for nth in 0..LARGE_OBJECTS {
+            let name = format!("large-{nth}");
+            match round {
+                0 => drop(make(&client, &name, &large(nth)).await),
+                _ => drop(rewrite(&client, &name, &large(round * 100 + nth)).await),
+            }
+        }
+    }
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
+    let forms = ["application/json", metadata, table];
+    let baseline = resident(&server);
+    let mut unread = Vec::new();
+    let shared = super::client(&server, Protocol::Http2);
+    for nth in 0..UNREAD {
+        let own = super::client(&server, Protocol::Http1);
+        let client = if nth % 2 == 0 { &shared } else { &own };
+        let path = format!("{CONFIG_MAPS}?watch=1&includeObject=Object");
+        let accept = HeaderValue::from_static(forms[nth % forms.len()]);
+        let request = Request::get(path).header(ACCEPT, accept);
+        unread.push((client.open(request).await.unwrap(), own));
+    }
+    let listed = resident(&server);
+    for round in 4..6 {
+        for nth in 0..LARGE_OBJECTS {
+            rewrite(&client, &format!("large-{nth}"), &large(round * 100 + nth)).await;
+        }
+    }
+    let peak = resident(&server);
+    println!(
+        "{UNREAD} unread watches of {LARGE_OBJECTS} objects: resident {} MB, {} MB with the lists, \
+         {} MB with events",
+        mb(baseline),
+        mb(listed),
+        mb(peak)
+    );
+    assert!(listed < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(listed));
+    assert!(peak < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(peak));
+    // Whoever reads gets every object whole.
+    let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5");
+    let mut watch = super::client(&server, Protocol::Http2).open(Request::get(path)).await.unwrap();
+    for _ in 0..LARGE_OBJECTS {
+        let line = watch.next_line(PATIENCE).await.unwrap().unwrap();
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["type"], "ADDED");
+        if line["object"]["metadata"]["name"] != "kube-root-ca.crt" {
+            assert_eq!(line["object"]["data"]["text"].as_str().unwrap().len(), LARGE);
+        }
+    }
 }
 
 /// Reads a watch that has fallen behind: events in order, then the news that there were more. Whoever

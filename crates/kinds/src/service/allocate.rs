@@ -1,192 +1,304 @@
-//! Addresses and ports that a server hands out.
+//! Cluster addresses and node ports that a server allocates to services.
+//!
+//! The rules, their order and the texts are those of Kubernetes (`pkg/registry/core/service/storage`).
+//! What is free is known to the implementation of [`Allocate`], and so is how an allocation is
+//! released when the service is not stored after all.
+
+use std::net::IpAddr;
 
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
-use super::{is_headless, needs_node_port};
-use crate::tree::{at, each, int, is_empty, list, put, text};
+use super::{is_headless, needs_health_check, needs_node_port, validate};
+use crate::faults::{Faults, Path};
+use crate::tree::{at, each, int, is_empty, list, put, same, text};
 
-/// Where addresses and ports come from. Implementations remember what is taken.
+/// Where addresses and ports come from. Implementations remember what is allocated.
 pub trait Allocate {
-    /// Takes this address, or any free one.
+    /// Allocates this cluster address.
     ///
     /// # Errors
-    ///
-    /// When the address is taken or outside the range, or none is left.
-    fn cluster_ip(&mut self, wanted: Option<&str>) -> Result<String, Refusal>;
+    /// When the address is allocated already, or outside the range.
+    fn cluster_ip(&mut self, wanted: IpAddr) -> Result<(), Unavailable>;
 
-    /// Takes this port of every node, or any free one.
+    /// Allocates any free cluster address.
     ///
     /// # Errors
+    /// When none is free.
+    fn any_cluster_ip(&mut self) -> Result<IpAddr, Unavailable>;
+
+    /// Allocates this port of every node.
     ///
-    /// When the port is taken or outside the range, or none is left.
-    fn node_port(&mut self, wanted: Option<i64>, protocol: &str) -> Result<i64, Refusal>;
+    /// # Errors
+    /// When the port is allocated already, or outside the range.
+    fn node_port(&mut self, wanted: i64) -> Result<(), Unavailable>;
+
+    /// Allocates any free port of every node.
+    ///
+    /// # Errors
+    /// When none is free.
+    fn any_node_port(&mut self) -> Result<i64, Unavailable>;
 }
 
-/// Why an address or a port cannot be had.
+/// Why an address or a port is not allocated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Someone else has it.
-    #[error("provided {what} is already allocated")]
-    Taken {
-        /// `IP` or `port`.
-        what: &'static str,
-    },
-    /// It is not the server's to give.
-    #[error("the provided {what} is not in the valid range. The range of valid {what}s is {range}")]
-    OutOfRange {
-        /// `IP` or `port`.
-        what: &'static str,
-        /// What would do.
-        range: String,
-    },
-    /// All are taken.
+pub enum Unavailable {
+    /// A service has the address.
+    #[error("provided IP is already allocated")]
+    IpAllocated,
+    /// No network of the cluster has the address.
+    #[error("the provided network does not match the current range")]
+    IpInNoNetwork,
+    /// A dry run asks for an address outside the network.
+    #[error("provided IP {0} is not in the valid range")]
+    IpNotInRange(IpAddr),
+    /// A service has the port.
+    #[error("provided port is already allocated")]
+    PortAllocated,
+    /// Nodes do not open such a port for services.
+    #[error("provided port is not in the valid range. The range of valid ports is {0}")]
+    PortNotInRange(String),
+    /// All are allocated.
     #[error("range is full")]
     Full,
 }
 
-/// Gives a service the addresses and ports it needs. To be called last, when everything else about
-/// the object is known to be fine; `old` is the stored object of an update.
+/// Why a service does not get what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The service asks for something that it cannot have.
+    Invalid(Vec<Invalid>),
+    /// The server has nothing left to allocate, in the words of an internal error.
+    Internal(String),
+    /// The same, without such words.
+    Failure(String),
+}
+
+/// Gives a service the addresses and ports it needs; `old` is the stored object of an update.
 ///
 /// # Errors
 ///
-/// When something cannot be had; what was taken before is the caller's to give back.
+/// When something cannot be allocated. What was allocated before that is for the caller to release.
 pub fn allocate(
     service: &mut Value,
     old: Option<&Value>,
     from: &mut dyn Allocate,
-) -> Result<(), Vec<Invalid>> {
+) -> Result<(), Refusal> {
+    check_families(service, old)?;
+    if old.is_none_or(|old| text(old, "spec.type") == "ExternalName") {
+        allocate_cluster_ip(service, from)?;
+    }
+    if matches!(text(service, "spec.type"), "NodePort" | "LoadBalancer") {
+        match old {
+            None => allocate_new_ports(service, from)?,
+            Some(old) => allocate_changed_ports(service, old, from)?,
+        }
+    }
+    if needs_health_check(service) && !old.is_some_and(needs_health_check) {
+        allocate_health_check_port(service, from)?;
+    }
+    Ok(())
+}
+
+/// The cluster addresses that a stored service has.
+pub fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
+    list(service, "spec.clusterIPs").iter().filter_map(|ip| ip.as_str()?.parse().ok())
+}
+
+/// The ports of nodes that a stored service has, each once: several protocols may share one.
+#[must_use]
+pub fn node_ports(service: &Value) -> Vec<i64> {
+    let ports = list(service, "spec.ports").iter().filter_map(|port| int(port, "nodePort"));
+    let health = int(service, "spec.healthCheckNodePort").filter(|_| needs_health_check(service));
+    let mut all: Vec<i64> = ports.chain(health).filter(|number| *number != 0).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Refuses what a cluster with IPv4 alone cannot give, before anything is allocated.
+fn check_families(service: &Value, old: Option<&Value>) -> Result<(), Refusal> {
     if text(service, "spec.type") == "ExternalName" {
         return Ok(());
     }
-    let had_ip = old.is_some_and(|old| !is_empty(old, "spec.clusterIP"));
-    if !is_headless(service) && !had_ip {
-        let wanted = list(service, "spec.clusterIPs").first().and_then(Value::as_str);
-        let wanted = wanted.map(str::to_owned);
-        match from.cluster_ip(wanted.as_deref()) {
-            Ok(ip) => {
-                put(service, "spec.clusterIP", ip.as_str());
-                put(service, "spec.clusterIPs", vec![json!(ip)]);
-            }
-            Err(refusal) => {
-                let ips: Vec<&str> = wanted.as_deref().into_iter().collect();
-                let detail = match &wanted {
-                    Some(ip) => format!("failed to allocate IP {ip}: {refusal}"),
-                    None => format!("failed to allocate a serviceIP: {refusal}"),
-                };
-                return Err(vec![Invalid::value("spec.clusterIPs", &json!(ips), &detail)]);
-            }
+    let invalid = |faults: Faults| match faults.into_vec() {
+        none if none.is_empty() => Ok(()),
+        some => Err(Refusal::Invalid(some)),
+    };
+    invalid(validate::cluster_ips(service))?;
+    let mut faults = Faults::new();
+    let path = Path::new("spec");
+    let policy = text(service, "spec.ipFamilyPolicy");
+    let at_policy = path.child("ipFamilyPolicy");
+    let (ips, families) = (list(service, "spec.clusterIPs"), list(service, "spec.ipFamilies"));
+    if policy == "SingleStack" {
+        let many = [("cluster IPs", ips), ("IP families", families)];
+        for (what, _) in many.into_iter().filter(|(_, list)| list.len() == 2) {
+            let detail = format!(
+                "must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified"
+            );
+            faults.value(at_policy.clone(), policy, &detail);
+        }
+    } else if let Some(old) = old {
+        let reduced =
+            |field: &str| (1..list(old, field).len()).contains(&list(service, field).len());
+        let lists = [("spec.clusterIPs", "cluster IP"), ("spec.ipFamilies", "IP family")];
+        for (_, what) in lists.into_iter().filter(|(field, _)| reduced(field)) {
+            let detail = format!("must be 'SingleStack' to release the secondary {what}");
+            faults.value(at_policy.clone(), policy, &detail);
         }
     }
-    if !needs_node_port(service) {
+    for (place, ip) in ips.iter().enumerate().skip(families.len()) {
+        if ip.as_str().and_then(|ip| ip.parse().ok()).is_some_and(|ip: IpAddr| ip.is_ipv6()) {
+            let all = at(service, "spec.clusterIPs").clone();
+            let detail = "IPv6 is not configured on this cluster";
+            faults.value(path.child("clusterIPs").index(place), all, detail);
+        }
+    }
+    invalid(faults)?;
+    if is_headless(service) && is_empty(service, "spec.selector") {
         return Ok(());
     }
-    let before: Vec<(String, i64)> = old.map(node_ports).unwrap_or_default();
+    let mut faults = Faults::new();
+    if policy == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        faults.value(at_policy, policy, detail);
+    }
+    for (place, family) in families.iter().enumerate().filter(|(_, family)| *family == "IPv6") {
+        let path = path.child("ipFamilies").index(place);
+        faults.value(path, family.clone(), "not configured on this cluster");
+    }
+    invalid(faults)
+}
+
+fn allocate_cluster_ip(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+    if text(service, "spec.type") == "ExternalName" || is_headless(service) {
+        return Ok(());
+    }
+    let wanted = list(service, "spec.clusterIPs").first().and_then(Value::as_str);
+    let wanted = wanted.unwrap_or_default().to_owned();
+    if let Ok(ip) = wanted.parse() {
+        return from.cluster_ip(ip).map_err(|why| {
+            let ips = at(service, "spec.clusterIPs").clone();
+            let detail = format!("failed to allocate IP {wanted}: {why}");
+            Refusal::Invalid(vec![Invalid::value("spec.clusterIPs", &ips, &detail)])
+        });
+    }
+    let ip = from
+        .any_cluster_ip()
+        .map_err(|why| Refusal::Internal(format!("failed to allocate a serviceIP: {why}")))?;
+    put(service, "spec.clusterIP", ip.to_string());
+    put(service, "spec.clusterIPs", vec![json!(ip.to_string())]);
+    Ok(())
+}
+
+/// Ports of a new service. Those of one service port share a node port, so that TCP and UDP are
+/// reached at the same number.
+fn allocate_new_ports(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+    let any = needs_node_port(service);
+    let asked: Vec<(i64, i64)> = list(service, "spec.ports").iter().map(port_numbers).collect();
+    let mut allocated: Vec<(i64, i64)> = Vec::new();
     for (place, port) in each(service, "spec.ports").enumerate() {
-        let wanted = int(port, "nodePort").filter(|number| *number != 0);
-        let protocol = text(port, "protocol").to_owned();
-        if wanted.is_some_and(|number| before.contains(&(protocol.clone(), number))) {
+        let (number, own) = asked[place];
+        if own == 0 && !any {
             continue;
         }
-        match from.node_port(wanted, &protocol) {
-            Ok(number) => put(port, "nodePort", number),
-            Err(refusal) => {
-                let field = format!("spec.ports[{place}].nodePort");
-                let value = at(port, "nodePort").clone();
-                return Err(vec![Invalid::value(field, &value, &refusal.to_string())]);
+        let shared = allocated.iter().find(|(port, _)| *port == number).map(|(_, shared)| *shared);
+        match shared {
+            None => {
+                let wanted = asked.iter().find(|(port, wanted)| *port == number && *wanted != 0);
+                let given = match wanted {
+                    Some((_, wanted)) => {
+                        from.node_port(*wanted).map_err(|why| refused(place, *wanted, &why))?;
+                        *wanted
+                    }
+                    None => any_node_port(from)?,
+                };
+                allocated.push((number, given));
+                put(port, "nodePort", given);
             }
+            Some(shared) if own == 0 => put(port, "nodePort", shared),
+            Some(shared) if own == shared => {}
+            Some(_) => from.node_port(own).map_err(|why| refused(place, own, &why))?,
         }
     }
     Ok(())
 }
 
-/// The addresses and node ports that `old` had and `new` has no longer. Without `new` the service
-/// is gone.
-#[must_use]
-pub fn released(old: &Value, new: Option<&Value>) -> (Vec<String>, Vec<i64>) {
-    let ips = |service: &Value| -> Vec<String> {
-        let all = list(service, "spec.clusterIPs").iter().filter_map(Value::as_str);
-        all.filter(|ip| *ip != "None").map(str::to_owned).collect()
-    };
-    let kept_ips = new.map(ips).unwrap_or_default();
-    let kept_ports = new.map(node_ports).unwrap_or_default();
-    let gone = ips(old).into_iter().filter(|ip| !kept_ips.contains(ip)).collect();
-    let ports = node_ports(old).into_iter().filter(|port| !kept_ports.contains(port));
-    (gone, ports.map(|(_, number)| number).collect())
+/// Ports of a service that had some, or none, before.
+fn allocate_changed_ports(
+    service: &mut Value,
+    old: &Value,
+    from: &mut dyn Allocate,
+) -> Result<(), Refusal> {
+    let any = needs_node_port(service);
+    let mut had: Vec<i64> = list(old, "spec.ports").iter().map(|it| port_numbers(it).1).collect();
+    let mut seen: Vec<(String, i64)> = Vec::new();
+    for (place, port) in each(service, "spec.ports").enumerate() {
+        let (_, mut number) = port_numbers(port);
+        if number == 0 && !any {
+            continue;
+        }
+        if number == 0 {
+            number = any_node_port(from)?;
+            put(port, "nodePort", number);
+        } else if !had.contains(&number) {
+            from.node_port(number).map_err(|why| refused(place, number, &why))?;
+            had.push(number);
+        }
+        let key = (text(port, "protocol").to_owned(), number);
+        if seen.contains(&key) {
+            let (protocol, number) = key;
+            return Err(Refusal::Failure(format!("duplicate nodePort: {{{protocol} {number}}}")));
+        }
+        seen.push(key);
+    }
+    Ok(())
 }
 
-fn node_ports(service: &Value) -> Vec<(String, i64)> {
-    let ports = list(service, "spec.ports").iter();
-    ports
-        .filter_map(|port| Some((text(port, "protocol").to_owned(), int(port, "nodePort")?)))
-        .filter(|(_, number)| *number != 0)
-        .collect()
+fn allocate_health_check_port(service: &mut Value, from: &mut dyn Allocate) -> Result<(), Refusal> {
+    let wanted = int(service, "spec.healthCheckNodePort").filter(|number| *number != 0);
+    let Some(wanted) = wanted else {
+        let given = from.any_node_port().map_err(|why| {
+            Refusal::Internal(format!("failed to allocate a HealthCheck NodePort 0: {why}"))
+        })?;
+        put(service, "spec.healthCheckNodePort", given);
+        return Ok(());
+    };
+    from.node_port(wanted).map_err(|why| {
+        Refusal::Internal(format!(
+            "failed to allocate requested HealthCheck NodePort {wanted}: {why}"
+        ))
+    })
+}
+
+/// The number of a service port, and that of its node port or zero.
+fn port_numbers(port: &Value) -> (i64, i64) {
+    (int(port, "port").unwrap_or_default(), int(port, "nodePort").unwrap_or_default())
+}
+
+fn any_node_port(from: &mut dyn Allocate) -> Result<i64, Refusal> {
+    let failed = |why| Refusal::Internal(format!("failed to allocate a nodePort: {why}"));
+    from.any_node_port().map_err(failed)
+}
+
+fn refused(place: usize, number: i64, why: &Unavailable) -> Refusal {
+    let field = format!("spec.ports[{place}].nodePort");
+    Refusal::Invalid(vec![Invalid::value(field, &json!(number), &why.to_string())])
+}
+
+/// A policy of one family drops the second of two families that the client did not change.
+pub(super) fn drop_second_family(new: &mut Value, old: &Value) {
+    if text(new, "spec.ipFamilyPolicy") != "SingleStack" {
+        return;
+    }
+    for field in ["spec.clusterIPs", "spec.ipFamilies"] {
+        if same(new, old, field) && list(new, field).len() > 1 {
+            let first = list(new, field)[0].clone();
+            put(new, field, vec![first]);
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Hands out numbers from one upwards; 9 is taken.
-    struct Counter(u8);
-
-    impl Allocate for Counter {
-        fn cluster_ip(&mut self, wanted: Option<&str>) -> Result<String, Refusal> {
-            match wanted {
-                Some("10.0.0.9") => Err(Refusal::Taken { what: "IP" }),
-                Some(ip) => Ok(ip.to_owned()),
-                None => {
-                    self.0 += 1;
-                    Ok(format!("10.0.0.{}", self.0))
-                }
-            }
-        }
-
-        fn node_port(&mut self, wanted: Option<i64>, _: &str) -> Result<i64, Refusal> {
-            self.0 += 1;
-            Ok(wanted.unwrap_or_else(|| 30_000 + i64::from(self.0)))
-        }
-    }
-
-    #[test]
-    fn a_service_gets_what_it_needs_and_keeps_it() {
-        let mut service = json!({ "spec": {
-            "type": "NodePort", "ports": [{ "port": 1, "protocol": "TCP" }],
-        } });
-        let mut from = Counter(0);
-        allocate(&mut service, None, &mut from).unwrap();
-        assert_eq!(at(&service, "spec.clusterIPs"), &json!(["10.0.0.1"]));
-        assert_eq!(
-            at(&service, "spec.ports"),
-            &json!([
-                { "port": 1, "protocol": "TCP", "nodePort": 30_002 },
-            ])
-        );
-        let stored = service.clone();
-        allocate(&mut service, Some(&stored), &mut from).unwrap();
-        assert_eq!(service, stored, "nothing is taken twice");
-        assert_eq!(released(&stored, Some(&service)), (vec![], vec![]));
-        assert_eq!(released(&stored, None), (vec!["10.0.0.1".to_owned()], vec![30_002]));
-    }
-
-    #[test]
-    fn a_taken_address_is_refused_in_the_words_of_a_server() {
-        let mut service = json!({ "spec": { "type": "ClusterIP", "clusterIP": "10.0.0.9",
-            "clusterIPs": ["10.0.0.9"] } });
-        let refused = allocate(&mut service, None, &mut Counter(0)).unwrap_err();
-        assert_eq!(
-            refused[0].to_string(),
-            "spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: \
-             provided IP is already allocated"
-        );
-    }
-
-    #[test]
-    fn headless_and_external_services_take_nothing() {
-        for spec in [json!({ "type": "ExternalName" }), json!({ "clusterIP": "None" })] {
-            let mut service = json!({ "spec": spec });
-            allocate(&mut service, None, &mut Counter(0)).unwrap();
-            assert_eq!(at(&service, "spec"), &spec);
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
 
-use super::{is_external, is_headless};
+use super::{is_external, is_headless, needs_health_check};
 use crate::endpoints::check_endpoint_ip;
 use crate::faults::{Faults, Path};
 use crate::metadata::check_labels;
@@ -16,6 +16,13 @@ use crate::tree::{at, int, is_empty, is_set, list, same, text};
 
 pub(super) fn create(object: &Value) -> Vec<Invalid> {
     check(object).into_vec()
+}
+
+/// What is wrong with the addresses and families alone, which is looked at before any is allocated.
+pub(super) fn cluster_ips(object: &Value) -> Faults {
+    let mut faults = Faults::new();
+    check_ips(at(object, "spec"), is_headless(object), &Path::new("spec"), &mut faults);
+    faults
 }
 
 fn check(object: &Value) -> Faults {
@@ -232,6 +239,21 @@ fn check_policies(object: &Value, path: &Path, faults: &mut Faults) {
     } else if !policy.is_empty() {
         faults.value(place, policy, "may only be set for externally-accessible services");
     }
+    let health = int(spec, "healthCheckNodePort").unwrap_or_default();
+    let at_health = path.child("healthCheckNodePort");
+    if needs_health_check(object) {
+        if health == 0 {
+            faults.required(at_health, "");
+        } else {
+            for complaint in names::port_number(health) {
+                faults.value(at_health.clone(), health, &complaint);
+            }
+        }
+    } else if health != 0 {
+        let detail =
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        faults.value(at_health, health, detail);
+    }
     faults.one_of(spec, path, "internalTrafficPolicy", &["Cluster", "Local"]);
     let ways = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     faults.one_of(spec, path, "trafficDistribution", &ways);
@@ -248,6 +270,12 @@ pub(super) fn update(new: &Value, old: &Value) -> Vec<Invalid> {
             let value = at(new, "spec.clusterIPs").clone();
             faults.value(path.child("clusterIPs").index(0), value, detail);
         }
+    }
+    if needs_health_check(old)
+        && needs_health_check(new)
+        && !same(new, old, "spec.healthCheckNodePort")
+    {
+        faults.forbidden(path.child("healthCheckNodePort"), "field is immutable");
     }
     let balancer = |object: &Value| text(object, "spec.type") == "LoadBalancer";
     if balancer(new) && balancer(old) && !same(new, old, "spec.loadBalancerClass") {

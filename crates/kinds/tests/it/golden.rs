@@ -1,6 +1,8 @@
 //! Recorded conversations with a real server, and how a server would use this crate.
 
-use gantry_kinds::service::{Allocate, Refusal};
+use std::net::IpAddr;
+
+use gantry_kinds::service::{Allocate, Refusal, Unavailable};
 use gantry_kinds::{Behaviour, admit, behaviour, policies, service, validate_metadata};
 use gantry_schema::Invalid;
 use serde_json::{Value, json};
@@ -43,16 +45,32 @@ impl Row {
 }
 
 /// Takes what the real server printed in a dry run.
-pub(crate) struct Placeholder;
+struct Placeholder;
 
 impl Allocate for Placeholder {
-    fn cluster_ip(&mut self, wanted: Option<&str>) -> Result<String, Refusal> {
-        Ok(wanted.unwrap_or("10.96.0.0").to_owned())
+    fn cluster_ip(&mut self, _wanted: IpAddr) -> Result<(), Unavailable> {
+        Ok(())
     }
 
-    fn node_port(&mut self, wanted: Option<i64>, _: &str) -> Result<i64, Refusal> {
-        Ok(wanted.unwrap_or(30_000))
+    fn any_cluster_ip(&mut self) -> Result<IpAddr, Unavailable> {
+        Ok(IpAddr::from([10, 96, 0, 0]))
     }
+
+    fn node_port(&mut self, _wanted: i64) -> Result<(), Unavailable> {
+        Ok(())
+    }
+
+    fn any_node_port(&mut self) -> Result<i64, Unavailable> {
+        Ok(30_000)
+    }
+}
+
+/// Allocates what a service asks for, as a server does before it looks at the rest.
+pub(crate) fn allocate(object: &mut Value, old: Option<&Value>) -> Result<(), Vec<Invalid>> {
+    service::allocate(object, old, &mut Placeholder).map_err(|refusal| match refusal {
+        Refusal::Invalid(faults) => faults,
+        Refusal::Internal(words) | Refusal::Failure(words) => panic!("{words}"),
+    })
 }
 
 /// Everything a server does to a new object before it is stored.
@@ -74,6 +92,9 @@ pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
     }
     admit::protect_storage(&mut object, row.text("resource"));
     kind.prepare_create(&mut object, NOW);
+    if row.text("resource") == "services" {
+        allocate(&mut object, None)?;
+    }
     let (mut faults, _) = validate_metadata(&object, None, row.namespaced(), kind);
     faults.extend(kind.validate_create(&object));
     if row.text("resource") == "validatingadmissionpolicies" {
@@ -82,9 +103,6 @@ pub(crate) fn create(row: &Row) -> Result<Value, Vec<Invalid>> {
     }
     if !faults.is_empty() {
         return Err(faults);
-    }
-    if row.text("resource") == "services" {
-        service::allocate(&mut object, None, &mut Placeholder)?;
     }
     Ok(object)
 }

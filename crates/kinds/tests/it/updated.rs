@@ -4,7 +4,7 @@ use gantry_kinds::{Part, admit, validate_metadata};
 use serde_json::Value;
 
 use crate::created::difference;
-use crate::golden::{NOW, Placeholder, Row, all_agree, causes, recorded_causes, settled};
+use crate::golden::{NOW, Row, all_agree, allocate, causes, recorded_causes, settled};
 
 fn rows() -> Vec<Row> {
     Row::read(include_str!("../golden/updated.json"))
@@ -20,14 +20,13 @@ fn update(row: &Row) -> Result<Value, Vec<String>> {
         admit::default_tolerations(&mut new);
     }
     kind.prepare_update(&mut new, old, part, NOW);
+    if row.text("resource") == "services" && part == Part::Main {
+        allocate(&mut new, Some(old)).map_err(|faults| causes(&faults))?;
+    }
     let (mut faults, _) = validate_metadata(&new, Some(old), row.namespaced(), kind);
     faults.extend(kind.validate_update(&new, old, part));
     if !faults.is_empty() {
         return Err(causes(&faults));
-    }
-    if row.text("resource") == "services" {
-        gantry_kinds::service::allocate(&mut new, Some(old), &mut Placeholder)
-            .map_err(|faults| causes(&faults))?;
     }
     Ok(new)
 }

@@ -271,6 +271,20 @@ impl Disk for Simulated {
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from("/simulated").join(name)
     }
+
+    fn is_in_place(&self) -> bool {
+        true
+    }
+
+    fn available(&self) -> io::Result<u64> {
+        let inner = self.inner.lock().unwrap();
+        let free = inner.capacity.map_or(usize::MAX, |it| it.saturating_sub(inner.used()));
+        Ok(free as u64)
+    }
+
+    fn announce(&self, _address: &str) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 struct Handle {

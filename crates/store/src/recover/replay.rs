@@ -311,7 +311,12 @@ impl<'a, X: Default, Y: Default> Replay<'a, X, Y> {
         };
         let space = self.working.name(record.space);
         let key = Bytes::copy_from_slice(record.key);
-        let value = Bytes::copy_from_slice(record.value);
+        let mut value = Bytes::copy_from_slice(record.value);
+        if kind == EventKind::Delete && value.is_empty() {
+            // Written when there was no space for more: what it was stands in what came before.
+            let before = self.working.get(&space, &key);
+            value = before.map_or(value, |entry| entry.value.clone());
+        }
         let revision = Revision::new(record.revision);
         self.working.apply(Change { space, key, kind, revision, value });
         self.read.changes += 1;

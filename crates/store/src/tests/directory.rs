@@ -81,8 +81,16 @@ fn only_one_can_have_it_open() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("state");
     let (store, _) = Plain::open(&durable(&path)).unwrap();
-    let error = Plain::open(&durable(&path)).unwrap_err();
-    assert_eq!(error.to_string(), format!("{} is in use by another process", path.display()));
+    let (id, place) = (std::process::id(), path.display());
+    let refused = || Plain::open(&durable(&path)).unwrap_err().to_string();
+    let remedy = "stop it, or use another directory";
+    assert_eq!(refused(), format!("{place} is in use by process {id}; {remedy}"));
+    store.announce("https://127.0.0.1:6443").unwrap();
+    let serves = "which serves https://127.0.0.1:6443";
+    assert_eq!(refused(), format!("{place} is in use by process {id}, {serves}; {remedy}"));
+    // What the lock says is for people; it may be anything.
+    fs::write(path.join("lock"), "nonsense").unwrap();
+    assert_eq!(refused(), format!("{place} is in use by another process; {remedy}"));
     runtime().block_on(store.commit(put("s", "a", "1"))).unwrap();
     // Dropping it without closing makes it free as well, once its thread has ended.
     let mut watch = store.watch("s", store.revision()).unwrap();
@@ -90,4 +98,42 @@ fn only_one_can_have_it_open() {
     assert_eq!(runtime().block_on(watch.next(1)).unwrap_err(), WatchError::Closed);
     let (again, recovery) = Plain::open(&durable(&path)).unwrap();
     assert_eq!((recovery.cut, again.space("s").len()), (None, 1));
+}
+
+/// Every way in which a directory can go, and come back.
+#[test]
+fn a_directory_that_is_gone_is_noticed() {
+    let parent = tempfile::tempdir().unwrap();
+    let (path, aside) = (parent.path().join("state"), parent.path().join("aside"));
+    let (store, _) = Plain::open(&durable(&path)).unwrap();
+    let write = |text: &str| runtime().block_on(store.commit(put("s", "a", text)));
+    write("0").unwrap();
+    assert!(store.ready().is_ok());
+    let refuses = |why: &str| {
+        assert!(matches!(store.ready(), Err(Unready::Displaced)), "{why}");
+        let before = store.revision();
+        let error = write("no").unwrap_err();
+        let said = error.to_string();
+        let expected = format!("{}/ was deleted or replaced by another", path.display());
+        assert!(said.starts_with(&expected), "{why}: {said}");
+        assert_eq!(store.revision(), before, "{why}: nothing is changed");
+    };
+    fs::rename(&path, &aside).unwrap();
+    refuses("moved away");
+    fs::create_dir(&path).unwrap();
+    refuses("another in its place");
+    fs::write(path.join("lock"), "").unwrap();
+    refuses("with a lock");
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&aside, &path).unwrap();
+    write("1").unwrap();
+    assert!(store.ready().is_ok(), "it is back");
+    let lock = fs::read(path.join("lock")).unwrap();
+    fs::remove_file(path.join("lock")).unwrap();
+    fs::write(path.join("lock"), lock).unwrap();
+    refuses("another could take the lock");
+    fs::remove_dir_all(&path).unwrap();
+    refuses("deleted");
+    assert!(store.failed().is_none(), "reading goes on");
+    assert_eq!(entries(&store.space("s")), [("a".to_owned(), "1@3;".to_owned(), 2)]);
 }

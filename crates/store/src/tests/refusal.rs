@@ -1,5 +1,8 @@
 //! When a change is not made, and what is left then.
 
+use std::future::Future as _;
+use std::task::Poll;
+
 use super::*;
 use crate::disk::simulated::Fault;
 use crate::log::segment::log_name;
@@ -28,8 +31,8 @@ fn expectations_decide() {
         ];
         for (why, key, expect, change, made) in table {
             let before = store.space("s");
-            let write =
-                Write { space: "s".into(), key: key.into(), expect, change: change.clone() };
+            let (space, key_bytes, change) = ("s".into(), key.into(), change.clone());
+            let write = Write { space, key: key_bytes, expect, change, hold: None };
             let current = before.get(key.as_bytes()).map(|entry| entry.revision);
             match store.commit(write).await {
                 Ok(event) => {
@@ -127,6 +130,84 @@ fn a_full_disk_refuses_changes_until_there_is_space() {
     assert_eq!(recovery.cut, None);
 }
 
+/// What fills a disk can be deleted from it, and then there is space again.
+#[test]
+fn a_full_disk_takes_deletions() {
+    for size in [10, 1_000] {
+        let disk = Simulated::default();
+        let mut options = small(16_384);
+        options.checkpoint_bytes = usize::MAX;
+        let (store, _) = open(&disk, &options).unwrap();
+        disk.capacity(Some(70_000));
+        let text = "x".repeat(size);
+        let mut made = 0;
+        runtime().block_on(async {
+            assert!(store.ready().is_ok());
+            while store.commit(put("s", &format!("k{made}"), &text)).await.is_ok() {
+                made += 1;
+            }
+            assert!(matches!(store.ready(), Err(Unready::Full)), "{size}");
+            // Some of them: the end of the file is as large as it is.
+            for nth in 0..4 {
+                let event = store.commit(delete("s", &format!("k{nth}"), &text)).await.unwrap();
+                assert!(event.entry.value.starts_with(text.as_bytes()), "{size}: as it was");
+            }
+            let error = store.commit(put("s", "more", &text)).await.unwrap_err();
+            assert!(matches!(error, CommitError::Full { .. }), "{size}: {error}");
+            assert_eq!(store.space("s").len(), made - 4);
+            disk.capacity(None);
+            assert!(store.ready().is_ok(), "there is space, even before anybody uses it");
+            store.commit(put("s", "more", &text)).await.unwrap();
+        });
+        store.close().unwrap();
+        let (again, recovery) = open(&disk, &options).unwrap();
+        assert_eq!(entries(&again.space("s")), entries(&store.space("s")), "{size}");
+        assert_eq!(recovery.cut, None);
+        // What was deleted without its value is known by what it was before.
+        let deleted = |store: &Plain| -> Vec<Seen> {
+            let history = history(store, "s").into_iter();
+            history.filter(|event| event.1 == EventKind::Delete).collect()
+        };
+        let keys = |events: Vec<Seen>| -> Vec<(u64, String)> {
+            events.into_iter().map(|event| (event.0, event.2)).collect()
+        };
+        assert_eq!(keys(deleted(&again)), keys(deleted(&store)), "{size}");
+        assert!(deleted(&again).iter().all(|event| event.3.starts_with(&text)), "{size}");
+    }
+}
+
+/// Deletions on a full disk lead to a checkpoint, which leads to space.
+#[test]
+fn deletions_free_the_space_of_a_full_disk() {
+    let disk = Simulated::default();
+    let mut options = small(65_536);
+    options.checkpoint_bytes = usize::MAX;
+    let (store, _) = open(&disk, &options).unwrap();
+    disk.capacity(Some(disk.used() + 300_000));
+    let text = "x".repeat(1_000);
+    runtime().block_on(async {
+        let mut made = 0;
+        while store.commit(put("s", &format!("k{made}"), &text)).await.is_ok() {
+            made += 1;
+        }
+        for nth in 0..made {
+            let gone = store.commit(delete("s", &format!("k{nth}"), &text)).await;
+            assert!(gone.is_ok(), "{nth} of {made}: {gone:?}");
+        }
+        // The checkpoint is written in the background.
+        let mut tries = 0;
+        while store.commit(put("t", "k", &text)).await.is_err() {
+            tries += 1;
+            assert!(tries < 100_000, "the deletion of everything makes no space");
+            std::thread::yield_now();
+        }
+        assert!(store.ready().is_ok());
+    });
+    store.close().unwrap();
+    let (again, _) = open(&disk, &options).unwrap();
+    assert_eq!(entries(&again.space("s")), entries(&store.space("s")));
+}
+
 #[test]
 fn a_broken_disk_ends_the_store_but_not_reading() {
     for fault in [Fault::SyncError, Fault::ShortWrite, Fault::PowerLoss] {
@@ -210,4 +291,51 @@ fn a_failed_checkpoint_is_counted_and_made_up_for() {
     let (again, recovery) = open(&disk, &small(8192)).unwrap();
     assert!(recovery.checkpoint.is_some());
     assert_eq!(entries(&again.space("s")), entries(&store.space("s")));
+}
+
+/// Notes which revision was visible when it was released.
+struct Probe {
+    store: Plain,
+    visible: Arc<std::sync::Mutex<Option<Revision>>>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        *self.visible.lock().unwrap() = Some(self.store.revision());
+    }
+}
+
+#[test]
+fn what_a_change_relies_on_is_held_until_it_is_decided() {
+    let (store, _) = Plain::open(&small(8192)).unwrap();
+    runtime().block_on(async {
+        let visible = Arc::default();
+        let held = |write: Write| {
+            let probe = Probe { store: store.clone(), visible: Arc::clone(&visible) };
+            Write { hold: Some(Hold::new(Arc::new(probe))), ..write }
+        };
+        let released = || *visible.lock().unwrap();
+
+        let made = store.commit(held(put("s", "k", "0"))).await.unwrap().revision;
+        assert_eq!(
+            released(),
+            Some(made),
+            "released once the change is visible, before the answer"
+        );
+
+        *visible.lock().unwrap() = None;
+        let refused = Write { expect: Expect::Absent, ..held(put("s", "k", "1")) };
+        store.commit(refused).await.unwrap_err();
+        assert_eq!(released(), Some(made), "released when the change is refused");
+
+        // The caller stops waiting as soon as the store has the change.
+        *visible.lock().unwrap() = None;
+        let mut asked = Box::pin(store.commit(held(put("s", "k", "2"))));
+        assert!(std::future::poll_fn(|it| Poll::Ready(asked.as_mut().poll(it))).await.is_pending());
+        drop(asked);
+        store.wait_for(made.next()).await.unwrap();
+        // The change after it is decided after it.
+        store.commit(put("s", "other", "3")).await.unwrap();
+        assert_eq!(released(), Some(made.next()), "not before the change is visible");
+    });
 }
