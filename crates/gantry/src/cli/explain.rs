@@ -101,7 +101,7 @@ impl Arguments {
     async fn look(&self, key: &Key, output: &mut Output) -> anyhow::Result<(Snapshot, Found)> {
         let cluster = self.reach.reach().await?;
         let found = self.settings.find(&cluster, output).await?;
-        let object = match cluster.get(&AppWrapper::RESOURCE.path(key)).await {
+        let object = match cluster.get(&AppWrapper::RESOURCE.path(key)?).await {
             Err(error @ AskError::Absent { .. }) => {
                 return Err(error).context(format!(
                     "there is no AppWrapper {key}; `gantry queue` lists them all"

@@ -6,7 +6,8 @@ use gantry_process::clock::Clock;
 use gantry_queue::access::{self, Answer, Question, Recording, Right};
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::author::{Author, CONFIGURATION};
-use gantry_reconcile::{Resource, World};
+use gantry_reconcile::{ApiPath, Resource, World};
+use gantry_sharing::inventory::ObjectKind;
 use jiff::Timestamp;
 
 use super::served;
@@ -62,9 +63,7 @@ async fn recorded_since(
     cluster: &Reached,
     output: &mut Output,
 ) -> anyhow::Result<Option<Timestamp>> {
-    let path = format!(
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{CONFIGURATION}"
-    );
+    let path = ObjectKind::MutatingWebhookConfiguration.path(CONFIGURATION)?;
     match cluster.get(&path).await {
         Ok(object) => Ok(jobs::reviewer::since(&object)),
         Err(AskError::Absent { .. }) => Ok(None),
@@ -92,7 +91,7 @@ async fn ask(
     };
     let Resource { group, version, plural, .. } = resource;
     let review = author.review(namespace, group, version, plural);
-    let said =
-        cluster.review("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+    let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
+    let said = cluster.review(&path, &review).await?;
     Ok(jobs::reviewer::read(&said, plural, group))
 }
