@@ -126,12 +126,49 @@ fn check_constraints(constraints: Option<&str>, path: &Path, findings: &mut Find
     }
 }
 
-/// Refuses configuration that would be copied where others can read it.
-fn check_config_kind(api_version: &str, kind: &str, path: &Path, findings: &mut Findings) {
+/// A reference to an object that configures devices, as classes and terms write it.
+#[derive(Clone, Copy)]
+struct ConfigReference<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    name: &'a str,
+}
+
+/// Refuses references that address no object, and configuration that would be copied where others can
+/// read it. Every part becomes a segment of a path of the API: what is no name must not get there.
+fn check_config(config: ConfigReference<'_>, path: &Path, findings: &mut Findings) {
+    let ConfigReference { api_version, kind, name } = config;
+    let mut refuse = |field: &str, value: &str, problem: &str| {
+        findings.error(&path.key(field), format!("Invalid value: {value:?}: {problem}"));
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let has_group = api_version.contains('/');
+    if dns_label_problem(version).is_some() || has_group && dns_subdomain_problem(group).is_some() {
+        let problem = "must be a version of the core group, or group/version; use for example \
+                       \"v1\" or \"foozer.example.com/v1alpha1\"";
+        refuse("apiVersion", api_version, problem);
+    }
+    let is_kind = kind.starts_with(|it: char| it.is_ascii_alphabetic())
+        && kind.bytes().all(|it| it.is_ascii_alphanumeric());
+    if !is_kind {
+        refuse("kind", kind, "must be letters and digits; use the kind as objects spell it");
+    }
+    // Upper case letters are accepted in names of files, where nothing is looked up by them.
+    if let Some(problem) = dns_subdomain_problem(&name.to_ascii_lowercase()) {
+        refuse("name", name, problem);
+    }
     if api_version == "v1" && kind == "Secret" {
         findings.error(
             &path.key("kind"),
             "Forbidden: a Secret would be copied into the claim's status; use another kind",
+        );
+    } else if !has_group && is_kind && kind != "ConfigMap" {
+        findings.error(
+            &path.key("kind"),
+            format!(
+                "Forbidden: a {kind} may not be copied into the claim's status; use a ConfigMap, or a \
+                 kind that the driver defines"
+            ),
         );
     }
 }

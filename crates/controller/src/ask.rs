@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use gantry_process::clock::{Clock, TimedOut};
+use gantry_reconcile::ApiPath;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -24,33 +25,47 @@ pub(crate) struct Reply {
     pub(crate) body: Bytes,
 }
 
-/// Nobody knows what became of a request.
+/// Why a request has no answer: nobody knows what became of it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAnswer {
+pub enum NoAnswer {
+    /// The server could not be reached.
     #[error("could not reach the server")]
     Unreached(#[source] Box<kube::Error>),
+    /// The answer broke off.
     #[error("could not read the answer")]
     BrokenOff(#[source] Box<kube::Error>),
-    #[error("cannot read an answer of more than {LARGEST} bytes")]
-    TooLarge,
+    /// The answer is larger than this many bytes.
+    #[error("cannot read an answer of more than {0} bytes")]
+    TooLarge(usize),
+    /// The time for it is over.
     #[error("no answer came in time")]
     Late(#[from] TimedOut),
+    /// The address is longer than any server reads.
+    #[error("cannot send a request to an address of {0} bytes")]
+    TooLong(usize),
 }
 
 /// A request of ours.
-pub(crate) fn request(method: Method, path: &str, content: &str, body: Vec<u8>) -> Request<Body> {
+///
+/// # Errors
+/// The path is too long for a URL; it is valid in every other way.
+pub(crate) fn request(
+    method: Method,
+    path: &ApiPath,
+    content: &str,
+    body: Vec<u8>,
+) -> Result<Request<Body>, NoAnswer> {
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = method;
-    // Paths are made of names that a server accepted, and of percent-encoded text: they are valid.
-    // One that is not goes to the root, which answers that it does not know it.
-    *request.uri_mut() = path.parse().unwrap_or_default();
+    let path = path.as_str();
+    *request.uri_mut() = path.parse().map_err(|_| NoAnswer::TooLong(path.len()))?;
     let headers = request.headers_mut();
     headers.insert(ACCEPT, http::HeaderValue::from_static("application/json"));
     headers.insert(USER_AGENT, http::HeaderValue::from_static("gantry"));
     if let Ok(content) = content.parse() {
         headers.insert(CONTENT_TYPE, content);
     }
-    request
+    Ok(request)
 }
 
 /// Sends a request and reads the whole answer.
@@ -60,10 +75,25 @@ pub(crate) async fn ask(
     limit: Duration,
     request: Request<Body>,
 ) -> Result<Reply, NoAnswer> {
-    clock.timeout(limit, answer(client, request)).await?
+    ask_within(client, clock, limit, LARGEST, request).await
 }
 
-async fn answer(client: &Client, request: Request<Body>) -> Result<Reply, NoAnswer> {
+/// The same for an answer of at most `largest` bytes. What is larger is not read to its end.
+pub(crate) async fn ask_within(
+    client: &Client,
+    clock: &Clock,
+    limit: Duration,
+    largest: usize,
+    request: Request<Body>,
+) -> Result<Reply, NoAnswer> {
+    clock.timeout(limit, answer(client, largest, request)).await?
+}
+
+async fn answer(
+    client: &Client,
+    largest: usize,
+    request: Request<Body>,
+) -> Result<Reply, NoAnswer> {
     let sent = client.send(request).await;
     let answer = sent.map_err(|error| NoAnswer::Unreached(Box::new(error)))?;
     let (parts, mut content) = answer.into_parts();
@@ -71,8 +101,8 @@ async fn answer(client: &Client, request: Request<Body>) -> Result<Reply, NoAnsw
     while let Some(frame) = content.frame().await {
         let frame = frame.map_err(|error| NoAnswer::BrokenOff(Box::new(error)))?;
         let Ok(data) = frame.into_data() else { continue };
-        if body.len() + data.len() > LARGEST {
-            return Err(NoAnswer::TooLarge);
+        if body.len() + data.len() > largest {
+            return Err(NoAnswer::TooLarge(largest));
         }
         body.extend_from_slice(&data);
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Backoff, TaskError};
 use gantry_reconcile::world::Unreadable;
-use gantry_reconcile::{Key, Place, Revision};
+use gantry_reconcile::{ApiPath, InvalidPath, Key, Parameter, Place, Revision};
 use http::StatusCode;
 use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
@@ -133,6 +133,9 @@ pub(crate) enum Broken {
     /// The watch was over as soon as it began.
     #[error("the watch ended at once")]
     Short,
+    /// The kind cannot be addressed.
+    #[error(transparent)]
+    Unaddressable(#[from] InvalidPath),
 }
 
 impl Broken {
@@ -144,7 +147,8 @@ impl Broken {
             | Self::NoAnswer(_)
             | Self::Interrupted(_)
             | Self::Garbled(_)
-            | Self::TooLong(_) => false,
+            | Self::TooLong(_)
+            | Self::Unaddressable(_) => false,
         }
     }
 
@@ -262,30 +266,20 @@ impl Reflector {
     }
 
     /// The path of the kind with these parameters and the filter.
-    fn path(&self, parameters: &str) -> String {
+    fn path(&self, parameters: &[Parameter<'_>]) -> Result<ApiPath, Broken> {
         let Filter { labels, fields, namespace } = &self.filter;
-        let mut path = format!("{}?{parameters}", self.place.resource().collection(namespace));
-        for (name, selector) in [("labelSelector", labels), ("fieldSelector", fields)] {
-            if !selector.is_empty() {
-                path += &format!("&{name}={}", encode(selector));
-            }
+        let mut path = self.place.resource().collection(namespace)?;
+        for parameter in parameters {
+            path = path.with(*parameter);
         }
-        path
-    }
-}
-
-/// Text as a value of a query.
-pub(crate) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                encoded.push(char::from(byte));
-            }
-            _ => encoded += &format!("%{byte:02X}"),
+        if !labels.is_empty() {
+            path = path.with(Parameter::LabelSelector(labels));
         }
+        if !fields.is_empty() {
+            path = path.with(Parameter::FieldSelector(fields));
+        }
+        Ok(path)
     }
-    encoded
 }
 
 #[cfg(test)]

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::tasks::{Backoff, TaskError};
-use gantry_reconcile::Note;
+use gantry_reconcile::{ApiPath, InvalidPath, Note, Parameter};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::ask::{NoAnswer, Reply, ask, chain, request};
-use crate::cache::encode;
 use crate::meters::{Meters, Told};
 use crate::retry;
 use crate::run::Actor;
@@ -152,7 +151,7 @@ impl Scribe {
     /// Offers an event to the server once.
     async fn offer(&self, actor: &Actor, post: &Post) -> Result<(), Unwritten> {
         if let Some(again) = &post.again {
-            let path = format!("{}/{}", collection(&post.namespace), encode(&post.name));
+            let path = collection(&post.namespace)?.item(&post.name)?;
             let content = "application/strategic-merge-patch+json";
             let reply = self.send(actor, Method::PATCH, &path, content, again).await?;
             // It may have been removed since: servers keep events for an hour.
@@ -160,7 +159,7 @@ impl Scribe {
                 return taken(&reply);
             }
         }
-        let path = collection(&post.namespace);
+        let path = collection(&post.namespace)?;
         let reply = self.send(actor, Method::POST, &path, "application/json", &post.event).await?;
         taken(&reply)
     }
@@ -169,22 +168,23 @@ impl Scribe {
         &self,
         actor: &Actor,
         method: Method,
-        path: &str,
+        path: &ApiPath,
         content: &str,
         body: &serde_json::Value,
     ) -> Result<Reply, Unwritten> {
         let Writer { clock, limiter, permit, limit } = &self.writer;
         limiter.turn().await;
         permit.check().map_err(|no| Unwritten::Refused(no.to_string()))?;
-        let path = format!("{path}?fieldManager={}", encode(&actor.manager));
+        let path = path.clone().with(Parameter::FieldManager(&actor.manager));
+        let unanswered = |error: NoAnswer| Unwritten::Unanswered(chain(&error));
         let request = request(method, &path, content, body.to_string().into_bytes());
-        let reply = ask(&actor.client, clock, *limit, request).await;
-        reply.map_err(|error: NoAnswer| Unwritten::Unanswered(chain(&error)))
+        let request = request.map_err(unanswered)?;
+        ask(&actor.client, clock, *limit, request).await.map_err(unanswered)
     }
 }
 
-fn collection(namespace: &str) -> String {
-    format!("/api/v1/namespaces/{namespace}/events")
+fn collection(namespace: &str) -> Result<ApiPath, InvalidPath> {
+    ApiPath::collection("v1", namespace, "events")
 }
 
 /// Why an event was not written.
@@ -193,6 +193,12 @@ enum Unwritten {
     Refused(String),
     /// The server did not say.
     Unanswered(String),
+}
+
+impl From<InvalidPath> for Unwritten {
+    fn from(invalid: InvalidPath) -> Self {
+        Self::Refused(invalid.to_string())
+    }
 }
 
 fn taken(reply: &Reply) -> Result<(), Unwritten> {

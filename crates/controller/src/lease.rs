@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::TaskError;
-use gantry_reconcile::{Key, Resource};
-use http::{Method, StatusCode};
+use gantry_reconcile::{Parameter, Resource};
+use http::{Method, Request, StatusCode};
 use kube::Client;
+use kube::client::Body;
 use tokio::sync::oneshot;
 
 use crate::ask::{Reply, ask, chain, request};
-use crate::cache::encode;
 use crate::meters::Meters;
 
 mod election;
@@ -175,26 +175,35 @@ impl Keeper {
 
     /// Makes a move and says what was heard of it.
     async fn send(&self, what: &Move, limit: Duration) -> Heard {
-        let Settings { client, namespace, name, .. } = &self.settings;
-        let key = Key::new(namespace, name);
-        let query = format!("?fieldManager={}", encode("gantry-lease"));
-        let request = match what {
-            Move::Read => request(Method::GET, &LEASES.path(&key), "", Vec::new()),
-            Move::Create(record) => {
-                let body = record.to_object(namespace, name).to_string().into_bytes();
-                let path = LEASES.collection(namespace) + &query;
-                request(Method::POST, &path, "application/json", body)
-            }
-            Move::Update(record, revision) => {
-                let body = record.to_patch(revision).to_string().into_bytes();
-                let path = LEASES.path(&key) + &query;
-                request(Method::PATCH, &path, "application/merge-patch+json", body)
-            }
+        let request = match self.request(what) {
+            Ok(request) => request,
+            Err(why) => return Heard::Nothing(why),
         };
-        match ask(client, &self.clock, limit, request).await {
+        match ask(&self.settings.client, &self.clock, limit, request).await {
             Ok(reply) => heard(what, &reply),
             Err(error) => Heard::Nothing(chain(&error)),
         }
+    }
+
+    /// The request of a move. The namespace and the name of the lease are settings, which may be wrong.
+    fn request(&self, what: &Move) -> Result<Request<Body>, String> {
+        let Settings { namespace, name, .. } = &self.settings;
+        let collection = LEASES.collection(namespace).map_err(|it| it.to_string())?;
+        let path = collection.item(name).map_err(|it| it.to_string())?;
+        let manager = Parameter::FieldManager("gantry-lease");
+        let request = match what {
+            Move::Read => request(Method::GET, &path, "", Vec::new()),
+            Move::Create(record) => {
+                let body = record.to_object(namespace, name).to_string().into_bytes();
+                request(Method::POST, &collection.with(manager), "application/json", body)
+            }
+            Move::Update(record, revision) => {
+                let body = record.to_patch(revision).to_string().into_bytes();
+                let content = "application/merge-patch+json";
+                request(Method::PATCH, &path.with(manager), content, body)
+            }
+        };
+        request.map_err(|error| chain(&error))
     }
 }
 

@@ -16,6 +16,7 @@ pub mod transport;
 
 mod ask;
 pub mod rate;
+pub mod read;
 pub mod retry;
 
 pub mod audience;

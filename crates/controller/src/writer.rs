@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Outcome, Reference, Refusal, User, Write};
+use gantry_reconcile::{InvalidPath, Outcome, Reference, Refusal, User, Write};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
@@ -65,7 +65,15 @@ impl Writer {
     /// lease is longer than the permit by more than a write that was sent takes to arrive. Dropping the
     /// future gives the write up in the same way.
     pub async fn write(&self, actor: &Actor, write: &Write, user: Option<&User>) -> Answer {
-        let mut request = form(write, &actor.manager).request();
+        let request = match form(write, &actor.manager) {
+            Ok(form) => form.request(),
+            // It is never sent, and never will be: that is a refusal as a server would give it.
+            Err(invalid) => return refused(&invalid).into(),
+        };
+        let mut request = match request {
+            Ok(request) => request,
+            Err(error) => return Outcome::Unanswered(chain(&error)).into(),
+        };
         if let Some(user) = user {
             if !actor.acts_for_users {
                 return Outcome::Refused(cannot_act_for(user)).into();
@@ -125,8 +133,13 @@ impl Writer {
     /// What has the name of an object.
     async fn look(&self, actor: &Actor, object: &Reference) -> Result<Option<Identity>, Answer> {
         self.limiter.turn().await;
-        let request = request(Method::GET, &object.resource.path(&object.key), "", Vec::new());
         let unanswered = |why: String| Err(Outcome::Unanswered(why).into());
+        // What cannot be addressed cannot be there.
+        let Ok(path) = object.resource.path(&object.key) else { return Ok(None) };
+        let request = match request(Method::GET, &path, "", Vec::new()) {
+            Ok(request) => request,
+            Err(error) => return unanswered(chain(&error)),
+        };
         match ask(&actor.client, &self.clock, self.limit, request).await {
             Ok(reply) if reply.status == StatusCode::NOT_FOUND => Ok(None),
             Ok(reply) if reply.status.is_success() => match serde_json::from_slice(&reply.body) {
@@ -145,6 +158,13 @@ fn cannot_act_for(user: &User) -> Refusal {
         reason: "Forbidden".to_owned(),
         message: format!("cannot write in the name of user \"{}\" on this server", user.name),
     }
+}
+
+/// What becomes of a write to an object that no server can have.
+fn refused(invalid: &InvalidPath) -> Outcome {
+    let code = StatusCode::BAD_REQUEST.as_u16();
+    let (reason, message) = ("BadRequest".to_owned(), invalid.to_string());
+    Outcome::Refused(Refusal { code, reason, message })
 }
 
 /// As much of an object as tells whether it stays.

@@ -20,8 +20,9 @@ pub use configs::Reader;
 pub const MANAGER: &str = "gantry-devices";
 /// Who events come from.
 pub const COMPONENT: &str = NAME;
-/// Whom the controllers act as on the embedded server, and the group of that user.
-const USER: &str = "system:gantry:devices";
+/// Whom the controllers act as on the embedded server, and the group of that user. What drivers trust is
+/// written by this user alone.
+pub const USER: &str = "system:gantry:devices";
 
 /// The controllers, which ask for quotas in this way.
 #[must_use]
@@ -92,6 +93,8 @@ pub fn rules() -> Vec<Value> {
         rule("", &["pods/finalizers"], &["update"]),
         rule("", &["namespaces", "nodes", "resourcequotas"], READ),
         rule("", &["configmaps"], &["get"]),
+        // Whether objects of a kind may be copied into claims is said by its definition.
+        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
         rule("", &["events"], &["create", "patch"]),
         rule("policy", &["poddisruptionbudgets"], READ),
     ]

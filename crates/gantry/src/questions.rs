@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use gantry_apiserver::Api;
 use gantry_placement::admission::{self, Failure, Mode, Question};
 use gantry_queue::author;
+use gantry_sharing::inventory::ObjectKind;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -70,10 +71,15 @@ impl Questions {
     }
 
     /// What tells a server to ask. `client` says how whoever answers is reached at a path; `pods` what
-    /// becomes of pods with devices when nobody does.
+    /// becomes of pods with devices when nobody does; `allocator` is the user that gives devices to pods.
     #[must_use]
-    pub fn configurations(&self, client: impl Fn(&str) -> Value, pods: Failure) -> Vec<Told> {
-        let devices = self.devices.map(|_| admission::configurations(&client, pods));
+    pub fn configurations(
+        &self,
+        client: impl Fn(&str) -> Value,
+        pods: Failure,
+        allocator: &str,
+    ) -> Vec<Told> {
+        let devices = self.devices.map(|_| admission::configurations(&client, pods, allocator));
         let devices = devices.into_iter().flatten();
         let devices = devices.map(|it| Told { manager: devices::MANAGER, configuration: it });
         let authors = self.authors.then(|| author::configuration(&client));
@@ -98,7 +104,7 @@ pub async fn settle(
     });
     if !questions.authors {
         // Nobody answers, and what is made until somebody does has no author that can be believed.
-        let path = place("MutatingWebhookConfiguration", author::CONFIGURATION);
+        let path = ObjectKind::MutatingWebhookConfiguration.path(author::CONFIGURATION)?;
         let (_, found) = door.ask(Method::GET, &path, "application/json", None).await?;
         // That of an operator is left to it.
         if found["metadata"]["annotations"][SOURCE].is_string() {
@@ -109,19 +115,16 @@ pub async fn settle(
     }
     // It cannot be absent while the server is there; where a server is started without it, on the
     // same directory, pods are as on any other.
-    for told in questions.configurations(|path| service(NAMESPACE, path), Failure::Ignore) {
+    let client = |path: &str| service(NAMESPACE, path);
+    for told in questions.configurations(client, Failure::Ignore, devices::USER) {
         let configuration = told.configuration;
         let kind = configuration["kind"].as_str().unwrap_or_default();
-        let path = place(kind, configuration["metadata"]["name"].as_str().unwrap_or_default());
+        let kind = ObjectKind::of(kind).context("a configuration is of an unknown kind")?;
+        let path = kind.path(configuration["metadata"]["name"].as_str().unwrap_or_default())?;
         let installed = door.install(&path, &configuration).await;
         installed.with_context(|| format!("could not install {path}"))?;
     }
     Ok(())
-}
-
-/// Where a configuration is.
-fn place(kind: &str, name: &str) -> String {
-    format!("/apis/admissionregistration.k8s.io/v1/{}s/{name}", kind.to_lowercase())
 }
 
 /// How a server reaches the service, at a path.
@@ -138,7 +141,7 @@ mod tests {
         let (devices, authors) = (Some(Mode::Gate), author::PATH);
         let review = json!({"request": {"uid": "u"}});
         let names = |questions: Questions| -> Vec<String> {
-            let all = questions.configurations(|_| json!({}), Failure::Refuse);
+            let all = questions.configurations(|_| json!({}), Failure::Refuse, "u");
             let name =
                 |it: &Told| it.configuration["metadata"]["name"].as_str().unwrap().to_owned();
             all.iter().map(name).collect()

@@ -26,7 +26,7 @@ use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::UserAccess;
 use gantry_reconcile::names::fingerprint;
-use gantry_reconcile::{Controller, Key, Resource, Scope, View as _};
+use gantry_reconcile::{ApiPath, Controller, Key, Parameter, Resource, Scope, View as _};
 use gantry_serve::pki::RequestSigner;
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, hall};
@@ -95,12 +95,12 @@ impl Door {
     pub async fn ask(
         &self,
         method: Method,
-        path: &str,
+        path: &ApiPath,
         kind: &'static str,
         body: Option<&Value>,
     ) -> anyhow::Result<(StatusCode, Value)> {
         let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
-        let request = Request::builder().method(method).uri(path);
+        let request = Request::builder().method(method).uri(path.as_str());
         let request = request
             .header(http::header::CONTENT_TYPE, kind)
             .header(http::header::USER_AGENT, "gantry-up")
@@ -117,7 +117,7 @@ impl Door {
     ///
     /// # Errors
     /// The server refuses it.
-    pub async fn install(&self, path: &str, object: &Value) -> anyhow::Result<bool> {
+    pub async fn install(&self, path: &ApiPath, object: &Value) -> anyhow::Result<bool> {
         let source = fingerprint(&[&object.to_string()]);
         let (status, found) = self.ask(Method::GET, path, "application/json", None).await?;
         if status == StatusCode::OK && found["metadata"]["annotations"][SOURCE] == source.as_str() {
@@ -127,15 +127,14 @@ impl Door {
         object["metadata"]["annotations"][SOURCE] = json!(source);
         let (status, answer) = match status {
             StatusCode::NOT_FOUND => {
-                let collection = path.rsplit_once('/').map_or(path, |(collection, _)| collection);
-                let collection = format!("{collection}?fieldManager=gantry");
+                let collection = path.collection_of_item().with(Parameter::FieldManager("gantry"));
                 self.ask(Method::POST, &collection, "application/json", Some(&object)).await?
             }
             // Replaced as a whole: nothing of what it was made from before may stay.
             _ => {
                 object["metadata"]["resourceVersion"] =
                     found["metadata"]["resourceVersion"].clone();
-                let path = format!("{path}?fieldManager=gantry");
+                let path = path.clone().with(Parameter::FieldManager("gantry"));
                 self.ask(Method::PUT, &path, "application/json", Some(&object)).await?
             }
         };
@@ -154,8 +153,7 @@ impl Door {
 pub async fn install_kinds(door: &Door, access: UserAccess) -> anyhow::Result<usize> {
     for kind in KINDS {
         let definition = serde_json::to_value(kind.crd())?;
-        let path =
-            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", kind.crd_name());
+        let path = path_of(&definition)?;
         let installed = door.install(&path, &definition).await;
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
@@ -182,7 +180,7 @@ pub async fn apply(door: &Door, clock: &Clock, text: &str) -> anyhow::Result<usi
         let installed = door.install(&path, &object).await;
         installed.with_context(|| format!("could not make {path}"))?;
         if object["kind"] == "Namespace" {
-            account(door, clock, &path).await?;
+            account(door, clock, object["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }
     }
     Ok(documents.len())
@@ -194,7 +192,7 @@ const ACCOUNT: [Duration; 2] = [Duration::from_secs(60), Duration::from_millis(1
 
 /// Waits until a namespace has the account without which it takes no pods.
 async fn account(door: &Door, clock: &Clock, namespace: &str) -> anyhow::Result<()> {
-    let path = format!("{namespace}/serviceaccounts/default");
+    let path = ApiPath::object("v1", namespace, "serviceaccounts", "default")?;
     let [patience, pause] = ACCOUNT;
     let begun = clock.moment();
     while door.ask(Method::GET, &path, "application/json", None).await?.0 != StatusCode::OK {
@@ -210,7 +208,7 @@ async fn account(door: &Door, clock: &Clock, namespace: &str) -> anyhow::Result<
 pub const DEMO: &str = include_str!("up/demo.yaml");
 
 /// Where an object of the samples lives. They are of few kinds, so no discovery is asked.
-fn path_of(object: &Value) -> anyhow::Result<String> {
+fn path_of(object: &Value) -> anyhow::Result<ApiPath> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (version, kind) = (&object["apiVersion"], &object["kind"]);
     let (version, kind) = (version.as_str().unwrap_or_default(), kind.as_str().unwrap_or_default());
@@ -231,7 +229,7 @@ fn path_of(object: &Value) -> anyhow::Result<String> {
         scope: if namespace.is_empty() { Scope::Cluster } else { Scope::Namespaced },
         status: false,
     };
-    Ok(resource.path(&Key::new(namespace, text("name"))))
+    Ok(resource.path(&Key::new(namespace, text("name")))?)
 }
 
 /// How a cluster is to behave.
@@ -422,7 +420,8 @@ impl Cluster {
                 &standard
             }
         };
-        for (path, group) in shapes.iter().filter_map(node_groups::group) {
+        for (name, group) in shapes.iter().filter_map(node_groups::group) {
+            let path = ApiPath::object("v1", node_groups::NAMESPACE, "configmaps", name)?;
             let installed = door.install(&path, &group).await;
             installed.with_context(|| format!("could not make {path}"))?;
         }
@@ -432,8 +431,9 @@ impl Cluster {
         };
         for node in shapes.iter().flat_map(numbered) {
             let kind = "application/json";
-            let path = "/api/v1/nodes?fieldManager=gantry";
-            let (status, answer) = door.ask(Method::POST, path, kind, Some(&node)).await?;
+            let path = ApiPath::from_static("/api/v1/nodes");
+            let path = path.with(Parameter::FieldManager("gantry"));
+            let (status, answer) = door.ask(Method::POST, &path, kind, Some(&node)).await?;
             match status {
                 StatusCode::CONFLICT => {}
                 status if status.is_success() => count += 1,

@@ -22,8 +22,11 @@ use crate::scheduler::NAME;
 use crate::scheduler::quota::ADMIN_LABEL;
 
 mod configuration;
+mod copied;
+mod protect;
 
 pub use configuration::{CONFIGURATION, Failure, configurations};
+pub use protect::PROTECTED_ANNOTATIONS;
 
 /// Who gives pods that claim devices to nodes, if their authors do not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +48,15 @@ pub enum Question {
     /// Whether an object may be in a namespace without the label that lets it look at devices of
     /// others.
     Unlabelled,
+    /// Whether somebody other than the allocator may write what drivers trust.
+    Protected,
+    /// Whether somebody may have ConfigMaps copied that they may not read.
+    Copied,
 }
 
 impl Question {
-    const ALL: [Self; 3] = [Self::Mutate, Self::Validate, Self::Unlabelled];
+    const ALL: [Self; 5] =
+        [Self::Mutate, Self::Validate, Self::Unlabelled, Self::Protected, Self::Copied];
 
     /// Where it is asked.
     #[must_use]
@@ -57,6 +65,8 @@ impl Question {
             Self::Mutate => "/devices/mutate",
             Self::Validate => "/devices/validate",
             Self::Unlabelled => "/devices/validate-unlabelled",
+            Self::Protected => "/devices/validate-protected",
+            Self::Copied => "/devices/validate-copied",
         }
     }
 
@@ -72,7 +82,7 @@ impl Question {
 pub fn answer(mode: Mode, question: Question, review: &Value) -> Value {
     let request = &review["request"];
     let mut response = json!({"uid": request["uid"].as_str().unwrap_or_default()});
-    let Answer { refused, warnings, patch } = match request.is_object() {
+    let Answer { refused, forbidden, warnings, patch } = match request.is_object() {
         true => decide(mode, question, request),
         false => Answer {
             refused: Some("this is no AdmissionReview with a request".to_owned()),
@@ -81,7 +91,8 @@ pub fn answer(mode: Mode, question: Question, review: &Value) -> Value {
     };
     response["allowed"] = json!(refused.is_none());
     if let Some(message) = refused {
-        response["status"] = json!({"code": 422, "reason": "Invalid", "message": message});
+        let (code, reason) = if forbidden { (403, "Forbidden") } else { (422, "Invalid") };
+        response["status"] = json!({"code": code, "reason": reason, "message": message});
     }
     if !warnings.is_empty() {
         response["warnings"] = json!(warnings);
@@ -97,6 +108,8 @@ pub fn answer(mode: Mode, question: Question, review: &Value) -> Value {
 #[derive(Debug, Default)]
 struct Answer {
     refused: Option<String>,
+    /// Whether it is refused because of who asks, and not because of what it says.
+    forbidden: bool,
     warnings: Vec<String>,
     patch: Vec<Value>,
 }
@@ -110,7 +123,7 @@ impl Answer {
         Self {
             refused: refused.then(|| errors.join("; ")),
             warnings: warnings.iter().map(spell).collect(),
-            patch: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -131,6 +144,8 @@ fn decide(mode: Mode, question: Question, request: &Value) -> Answer {
         Question::Validate if is_pod => validate_pod(object, request),
         Question::Validate => validate(object, request),
         Question::Unlabelled => unlabelled(object, request),
+        Question::Protected => protect::refuse(object, request),
+        Question::Copied => copied::refuse(object, request),
     }
 }
 

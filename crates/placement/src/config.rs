@@ -30,8 +30,10 @@ const LARGEST_SUM: usize = 64 << 10;
 pub struct Configs {
     /// Metadata.
     pub metadata: Meta,
-    /// What was found, by [`Reference::word`]. What is not there was not found.
+    /// What was found, by [`Reference::word`]. What is in neither map was not found.
     pub found: BTreeMap<String, Value>,
+    /// Why an object could not be read or may not be copied, by [`Reference::word`].
+    pub problems: BTreeMap<String, String>,
 }
 
 impl Configs {
@@ -63,7 +65,23 @@ pub struct Reference {
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// Who names the object.
+    pub named_by: NamedBy,
 }
+
+/// Who names an object that configures devices. What is copied into a claim is read by everybody who reads
+/// the claim, with the rights of the allocator, so it matters who decided that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NamedBy {
+    /// A DeviceClass, which an administrator writes.
+    Class,
+    /// A claim, which a user writes: of kinds with a group only those are copied whose definition says that
+    /// they may be ([`CONFIG_LABEL`]).
+    Claim,
+}
+
+/// The label of a CustomResourceDefinition whose objects users may have copied into their claims.
+pub const CONFIG_LABEL: &str = "devmgmtproto.k8s.io/device-config";
 
 impl Reference {
     fn of_class(config: &ClassConfig) -> Self {
@@ -72,6 +90,7 @@ impl Reference {
             kind: config.kind.clone(),
             namespace: config.namespace.clone(),
             name: config.name.clone(),
+            named_by: NamedBy::Class,
         }
     }
 
@@ -81,13 +100,28 @@ impl Reference {
             kind: config.kind.clone(),
             namespace: namespace.to_owned(),
             name: config.name.clone(),
+            named_by: NamedBy::Claim,
         }
     }
 
-    /// One word for it.
+    /// One word for it. Who names it is part of it where that decides whether it may be copied.
     #[must_use]
     pub fn word(&self) -> String {
-        format!("{}/{}/{}/{}", self.api_version, self.kind, self.namespace, self.name)
+        let who = match self.named_by {
+            NamedBy::Class if self.needs_label_for_claims() => "class:",
+            NamedBy::Class | NamedBy::Claim => "",
+        };
+        format!("{who}{}/{}/{}/{}", self.api_version, self.kind, self.namespace, self.name)
+    }
+
+    fn needs_label_for_claims(&self) -> bool {
+        self.api_version.contains('/')
+    }
+
+    /// Whether its kind has to say that it may be copied.
+    #[must_use]
+    pub fn needs_label(&self) -> bool {
+        self.named_by == NamedBy::Claim && self.needs_label_for_claims()
     }
 
     /// Whether it may be copied to where the claim's readers see it: of the kinds in the core group
@@ -244,7 +278,11 @@ fn copy_one(config: &Reference, found: Option<&Configs>, sum: &mut usize) -> Res
     if !config.is_allowed() {
         return Err(format!("{place} may not be copied; use a ConfigMap or a kind of your own"));
     }
-    let object = found.and_then(|it| it.found.get(&config.word()));
+    let found = found.ok_or_else(|| format!("{place} has not been read yet"))?;
+    if let Some(problem) = found.problems.get(&config.word()) {
+        return Err(format!("{place} {problem}"));
+    }
+    let object = found.found.get(&config.word());
     let object = object.ok_or_else(|| format!("{place} not found"))?;
     let mut copy = object.clone();
     let meta = object["metadata"].as_object();

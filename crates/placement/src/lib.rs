@@ -37,7 +37,7 @@ mod standing;
 mod tests;
 
 pub use books::Books;
-pub use config::{Configs, Reference, concerns, referred};
+pub use config::{CONFIG_LABEL, Configs, NamedBy, Reference, concerns, referred};
 pub use gate::{GATE, Gate};
 pub use release::Release;
 pub use results::Results;

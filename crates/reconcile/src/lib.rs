@@ -13,6 +13,7 @@
 //! - A plan may be made again at any time, from the same world or an older one.
 //! - One object that cannot be read or served leaves all others unharmed.
 
+pub mod api_path;
 pub mod labels;
 pub mod names;
 pub mod object;
@@ -26,6 +27,7 @@ pub mod controller;
 
 pub mod harness;
 
+pub use api_path::{ApiPath, InvalidPath, Parameter};
 pub use controller::Controller;
 pub use held::Held;
 pub use labels::Selector;

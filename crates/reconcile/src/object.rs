@@ -8,6 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
+use crate::api_path::{ApiPath, InvalidPath};
+
 /// A kind of objects as the API addresses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resource {
@@ -77,29 +79,19 @@ impl Resource {
     }
 
     /// The path of all objects of this kind, or of those in one namespace.
-    #[must_use]
-    pub fn collection(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis" };
-        let mut path = root.to_owned();
-        if !self.group.is_empty() {
-            path.push('/');
-            path.push_str(&self.group);
-        }
-        path.push('/');
-        path.push_str(&self.version);
-        if !namespace.is_empty() {
-            path.push_str("/namespaces/");
-            path.push_str(namespace);
-        }
-        path.push('/');
-        path.push_str(&self.plural);
-        path
+    ///
+    /// # Errors
+    /// The namespace, or the kind itself, cannot be in a path: both may come from what users write.
+    pub fn collection(&self, namespace: &str) -> Result<ApiPath, InvalidPath> {
+        ApiPath::of_version(&self.group, &self.version)?.within(namespace, &self.plural)
     }
 
     /// The path of one object.
-    #[must_use]
-    pub fn path(&self, key: &Key) -> String {
-        format!("{}/{}", self.collection(key.namespace()), key.name())
+    ///
+    /// # Errors
+    /// As for [`collection`](Self::collection), or no object can have this name.
+    pub fn path(&self, key: &Key) -> Result<ApiPath, InvalidPath> {
+        self.collection(key.namespace())?.item(key.name())
     }
 }
 

@@ -4,6 +4,7 @@
 //! compares this list with everything that is installed anywhere.
 
 use gantry_api::object::KINDS;
+use gantry_reconcile::{ApiPath, InvalidPath};
 use serde::Serialize;
 
 use crate::admin_roles::{FMA_CRD_ADMIN, FMA_POLICY_ADMIN, GANTRY_CRD_ADMIN};
@@ -103,17 +104,35 @@ impl ObjectKind {
 
     /// Where the objects are; every kind here is in version 1 of its group.
     #[must_use]
-    pub fn collection(self) -> String {
-        match self.group() {
-            "" => format!("/api/v1/{}", self.plural()),
-            group => format!("/apis/{group}/v1/{}", self.plural()),
-        }
+    pub const fn collection(self) -> ApiPath {
+        ApiPath::from_static(match self {
+            Self::CustomResourceDefinition => {
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            }
+            Self::ValidatingAdmissionPolicy => {
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+            }
+            Self::ValidatingAdmissionPolicyBinding => {
+                "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+            }
+            Self::MutatingWebhookConfiguration => {
+                "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+            }
+            Self::ValidatingWebhookConfiguration => {
+                "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+            }
+            Self::ClusterRole => "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            Self::ClusterRoleBinding => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            Self::Namespace => "/api/v1/namespaces",
+        })
     }
 
     /// Where an object is.
-    #[must_use]
-    pub fn path(self, name: &str) -> String {
-        format!("{}/{name}", self.collection())
+    ///
+    /// # Errors
+    /// No object can have this name.
+    pub fn path(self, name: &str) -> Result<ApiPath, InvalidPath> {
+        self.collection().item(name)
     }
 }
 
@@ -420,14 +439,15 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_kinds() {
-        let path = ObjectKind::CustomResourceDefinition.path("a.b");
-        assert_eq!(path, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a.b");
-        assert_eq!(ObjectKind::Namespace.path("n"), "/api/v1/namespaces/n");
-        assert_eq!(
-            ObjectKind::MutatingWebhookConfiguration.path("n"),
-            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/n"
-        );
+        assert_eq!(ObjectKind::Namespace.path("n").unwrap().as_str(), "/api/v1/namespaces/n");
+        assert!(ObjectKind::Namespace.path("n/../m").is_err());
         for kind in ObjectKind::ALL {
+            let api_version = match kind.group() {
+                "" => "v1".to_owned(),
+                group => format!("{group}/v1"),
+            };
+            let path = ApiPath::object(&api_version, "", kind.plural(), "a.b");
+            assert_eq!(kind.path("a.b"), path);
             assert_eq!(ObjectKind::of(kind.as_str()), Some(kind));
         }
         assert_eq!(ObjectKind::of("Pod"), None);

@@ -1,6 +1,7 @@
 //! The admission policies, which are applied whatever is there, wherever a server knows such objects.
 
 use gantry_api::yaml;
+use gantry_reconcile::ApiPath;
 use serde_json::Value;
 
 use crate::definition::{list, text};
@@ -36,7 +37,7 @@ pub fn kind(object: &Value) -> Option<ObjectKind> {
 }
 
 /// Where a server says whether it knows these kinds.
-pub const DISCOVERY: &str = "/apis/admissionregistration.k8s.io/v1";
+pub const DISCOVERY: ApiPath = ApiPath::from_static("/apis/admissionregistration.k8s.io/v1");
 
 /// What is said where it does not.
 pub const UNSUPPORTED: &str = "this server does not serve ValidatingAdmissionPolicies in \

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    AccessMode, check_config_kind, check_constraints, check_device_type, check_driver, normalise,
-    serve,
+    AccessMode, ConfigReference, check_config, check_constraints, check_device_type, check_driver,
+    normalise, serve,
 };
 use crate::alias::{Alias, Tell};
 use crate::finding::Findings;
@@ -110,6 +110,13 @@ pub struct ClassConfig {
     pub name: String,
 }
 
+impl ClassConfig {
+    fn reference(&self) -> ConfigReference<'_> {
+        let Self { api_version, kind, name, .. } = self;
+        ConfigReference { api_version, kind, name }
+    }
+}
+
 /// What the cluster makes of a class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -178,7 +185,7 @@ impl DeviceClass {
         }
         for (index, config) in spec.configs.iter().enumerate() {
             let path = path.key("configs").index(index);
-            check_config_kind(&config.api_version, &config.kind, &path, findings);
+            check_config(config.reference(), &path, findings);
             if let Some(problem) = dns_label_problem(&config.namespace) {
                 let text = format!("Invalid value: \"{}\": {problem}", config.namespace);
                 findings.error(&path.key("namespace"), text);

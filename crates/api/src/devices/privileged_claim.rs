@@ -10,7 +10,7 @@ use super::claim::ALLOCATION_ALIASES;
 use super::status::snapshots;
 use super::term::check_tolerations;
 use super::{
-    Consumer, DeviceAllocation, TermConfig, Toleration, check_config_kind, check_constraints,
+    Consumer, DeviceAllocation, TermConfig, Toleration, check_config, check_constraints,
     check_driver, normalise, serve,
 };
 use crate::finding::Findings;
@@ -119,7 +119,7 @@ impl PrivilegedClaimSpec {
         check_tolerations(&self.tolerations, &path.key("tolerations"), findings);
         for (index, config) in self.configs.iter().enumerate() {
             let path = path.key("configs").index(index);
-            check_config_kind(&config.api_version, &config.kind, &path, findings);
+            check_config(config.reference(), &path, findings);
         }
     }
 }

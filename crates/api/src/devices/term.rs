@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::request::{COUNT, check_amounts};
 use super::{
-    AccessMode, Requests, check_config_kind, check_constraints, check_device_type, check_driver,
+    AccessMode, ConfigReference, Requests, check_config, check_constraints, check_device_type,
+    check_driver,
 };
 use crate::finding::{Findings, Source};
 use crate::kubernetes;
@@ -193,6 +194,13 @@ pub struct TermConfig {
     pub name: String,
 }
 
+impl TermConfig {
+    pub(super) fn reference(&self) -> ConfigReference<'_> {
+        let Self { api_version, kind, name } = self;
+        ConfigReference { api_version, kind, name }
+    }
+}
+
 /// What a term has to name for devices to be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
@@ -249,7 +257,7 @@ fn check_ask(ask: &Ask, path: &Path, needs: Needs, findings: &mut Findings) {
     check_tolerations(&ask.tolerations, &path.key("tolerations"), findings);
     for (index, config) in ask.configs.iter().enumerate() {
         let path = path.key("configs").index(index);
-        check_config_kind(&config.api_version, &config.kind, &path, findings);
+        check_config(config.reference(), &path, findings);
     }
 }
 

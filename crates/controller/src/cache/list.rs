@@ -1,12 +1,12 @@
 //! Listing a kind.
 
 use bytes::Bytes;
-use gantry_reconcile::Revision;
+use gantry_reconcile::{Parameter, Revision};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Broken, Progress, Reflector, encode};
+use super::{Broken, Progress, Reflector};
 use crate::ask::{ask, request};
 
 /// Objects per page, as every Kubernetes client asks for them.
@@ -59,13 +59,13 @@ impl Reflector {
     async fn pages(&self, whole: bool) -> Result<(Vec<Bytes>, Revision), Broken> {
         let (mut pages, mut more, mut revision) = (Vec::new(), None::<String>, None);
         loop {
-            let parameters = match &more {
-                Some(token) => format!("limit={PAGE}&continue={}", encode(token)),
-                None if whole => "limit=0".to_owned(),
-                None => format!("limit={PAGE}"),
+            let parameters: &[Parameter<'_>] = match &more {
+                Some(token) => &[Parameter::Limit(PAGE), Parameter::Continue(token)],
+                None if whole => &[Parameter::Limit(0)],
+                None => &[Parameter::Limit(PAGE)],
             };
             self.limiter.turn().await;
-            let request = request(Method::GET, &self.path(&parameters), "", Vec::new());
+            let request = request(Method::GET, &self.path(parameters)?, "", Vec::new())?;
             let reply = ask(&self.client, &self.clock, self.timing.page, request).await?;
             if reply.status == StatusCode::GONE {
                 return Err(Broken::Expired(revision.unwrap_or_default()));

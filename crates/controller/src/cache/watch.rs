@@ -2,15 +2,18 @@
 
 use bytes::Bytes;
 use gantry_process::clock::Moment;
-use gantry_reconcile::Revision;
+use gantry_reconcile::{Parameter, Revision};
 use http::{Method, StatusCode};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::lines::Lines;
 use super::{Broken, Progress, Reflector, SHORTEST};
 use crate::ask::{NoAnswer, Reply, Status, request};
+
+/// The largest refusal that is read, in bytes: a Status of a few sentences.
+const LARGEST_REFUSAL: usize = 1 << 20;
 
 /// One line of a watch.
 #[derive(Deserialize)]
@@ -58,12 +61,15 @@ impl Reflector {
         // Not all watches end at once: the server would have them all back at once.
         let seconds = self.timing.watch.as_secs();
         let seconds = jitter.u64(seconds - seconds / 4..=seconds).max(1);
-        let parameters = format!(
-            "watch=true&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}"
-        );
+        let parameters = [
+            Parameter::Watch,
+            Parameter::AllowWatchBookmarks,
+            Parameter::ResourceVersion(from.0),
+            Parameter::TimeoutSeconds(seconds),
+        ];
         self.limiter.turn().await;
         let began = self.clock.moment();
-        let request = request(Method::GET, &self.path(&parameters), "", Vec::new());
+        let request = request(Method::GET, &self.path(&parameters)?, "", Vec::new())?;
         let answer = self.clock.timeout(self.timing.page, self.client.send(request)).await;
         let answer = answer.map_err(NoAnswer::Late)?;
         let answer = answer.map_err(|error| NoAnswer::Unreached(Box::new(error)))?;
@@ -101,9 +107,11 @@ impl Reflector {
         if code == StatusCode::GONE {
             return Ok(Broken::Expired(from));
         }
-        let collected = self.clock.timeout(self.timing.page, answer.into_body().collect()).await;
+        let body = Limited::new(answer.into_body(), LARGEST_REFUSAL);
+        let collected = self.clock.timeout(self.timing.page, body.collect()).await;
         let collected = collected.map_err(NoAnswer::Late)?;
-        let body = collected.map_err(|error| Broken::Interrupted(Box::new(error)))?.to_bytes();
+        let broken = |error| Broken::Interrupted(Box::new(kube::Error::Service(error)));
+        let body = collected.map_err(broken)?.to_bytes();
         let reply = Reply { status: code, retry_after: None, body };
         let status = reply.refusal();
         let wait = reply.wait(&status);

@@ -1,12 +1,11 @@
 //! What a write looks like on the wire.
 
-use gantry_reconcile::{Fence, Key, Part, Resource, Write};
+use gantry_reconcile::{ApiPath, Fence, InvalidPath, Key, Parameter, Part, Resource, Write};
 use http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Map, Value, json};
 
-use crate::ask;
-use crate::cache::encode;
+use crate::ask::{self, NoAnswer};
 
 /// A request that is not sent yet.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +13,7 @@ pub struct Form {
     /// The HTTP method.
     pub method: Method,
     /// The path with its query.
-    pub path: String,
+    pub path: ApiPath,
     /// The type of the body.
     pub content: &'static str,
     /// The body.
@@ -26,15 +25,17 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// The request that carries out a write in the name of a field manager.
-#[must_use]
-pub fn form(write: &Write, manager: &str) -> Form {
-    let manager = format!("fieldManager={}", encode(manager));
-    match write {
+///
+/// # Errors
+/// The object cannot be addressed: its kind, namespace or name is not valid.
+pub fn form(write: &Write, manager: &str) -> Result<Form, InvalidPath> {
+    let manager = Parameter::FieldManager(manager);
+    Ok(match write {
         Write::Create { resource, body } => {
-            let collection = resource.collection(write.key().namespace());
+            let collection = resource.collection(write.key().namespace())?;
             Form {
                 method: Method::POST,
-                path: format!("{collection}?{manager}"),
+                path: collection.with(manager),
                 content: JSON,
                 body: typed(resource, body),
             }
@@ -42,7 +43,7 @@ pub fn form(write: &Write, manager: &str) -> Form {
         Write::Merge { resource, key, part, fence, body } => {
             let mut body = body.clone();
             put_fence(&mut body, fence);
-            let path = format!("{}?{manager}", path(resource, key, *part));
+            let path = path(resource, key, *part)?.with(manager);
             Form { method: Method::PATCH, path, content: MERGE, body }
         }
         Write::Apply { resource, key, part, fence, body } => {
@@ -55,7 +56,7 @@ pub fn form(write: &Write, manager: &str) -> Form {
             if let Some(fence) = fence {
                 put_fence(&mut body, fence);
             }
-            let path = format!("{}?{manager}&force=true", path(resource, key, *part));
+            let path = path(resource, key, *part)?.with(manager).with(Parameter::Force);
             Form { method: Method::PATCH, path, content: APPLY, body }
         }
         Write::Delete { resource, key, fence, grace, propagation } => {
@@ -72,11 +73,11 @@ pub fn form(write: &Write, manager: &str) -> Form {
             if let Some(propagation) = propagation {
                 body["propagationPolicy"] = propagation.as_str().into();
             }
-            let path = resource.path(key);
+            let path = resource.path(key)?;
             Form { method: Method::DELETE, path, content: JSON, body }
         }
         Write::Bind { key, uid, node, annotations } => {
-            let path = format!("{}/binding?{manager}", write.resource().path(key));
+            let path = write.resource().path(key)?.subresource("binding").with(manager);
             let mut metadata = json!({
                 "name": key.name(), "namespace": key.namespace(), "uid": uid.as_str(),
             });
@@ -89,17 +90,17 @@ pub fn form(write: &Write, manager: &str) -> Form {
             });
             Form { method: Method::POST, path, content: JSON, body }
         }
-    }
+    })
 }
 
 /// The path of the part of an object. Kinds whose status is not apart have it in the whole.
-fn path(resource: &Resource, key: &Key, part: Part) -> String {
-    let path = resource.path(key);
-    match part {
-        Part::Status if resource.status => path + "/status",
-        Part::Scale => path + "/scale",
+fn path(resource: &Resource, key: &Key, part: Part) -> Result<ApiPath, InvalidPath> {
+    let path = resource.path(key)?;
+    Ok(match part {
+        Part::Status if resource.status => path.subresource("status"),
+        Part::Scale => path.subresource("scale"),
         Part::Status | Part::Main => path,
-    }
+    })
 }
 
 /// An object that says what it is: the server wants to be told, plans need not.
@@ -134,7 +135,7 @@ fn put_fence(body: &mut Value, fence: &Fence) {
 }
 
 impl Form {
-    pub(crate) fn request(&self) -> Request<Body> {
+    pub(crate) fn request(&self) -> Result<Request<Body>, NoAnswer> {
         let Self { method, path, content, body } = self;
         ask::request(method.clone(), path, content, body.to_string().into_bytes())
     }

@@ -109,9 +109,26 @@ fn writes_have_the_forms_of_the_api() {
         ),
     ];
     for (write, head, body) in table {
-        let Form { method, path, content, body: made } = form(&write, "me/1");
+        let Form { method, path, content, body: made } = form(&write, "me/1").unwrap();
         assert_eq!(format!("{method} {path} {content}"), head);
         assert_eq!(made, body, "{head}");
+    }
+}
+
+/// Names come from what users write: one that is none never becomes part of another request.
+#[test]
+fn an_object_that_cannot_be_addressed_is_not_written() {
+    for (namespace, name) in [("n", ""), ("n", ".."), ("n", "a/status"), ("N", "a"), ("a/b", "a")] {
+        let key = Key::new(namespace, name);
+        let fence = Fence { uid: Uid::new("u-1"), revision: None };
+        let write = Write::Delete {
+            resource: Resource::namespaced("apps", "v1", "deployments", "Deployment"),
+            key: key.clone(),
+            fence,
+            grace: None,
+            propagation: None,
+        };
+        assert!(form(&write, "me").is_err(), "{key}");
     }
 }
 

@@ -103,7 +103,7 @@ impl Arguments {
         let cluster = self.reach.reach().await?;
         let found = self.settings.find(&cluster).await?;
         found.warnings.iter().for_each(|it| output.warning(it));
-        let object = match cluster.get(&AppWrapper::RESOURCE.path(key)).await {
+        let object = match cluster.get(&AppWrapper::RESOURCE.path(key)?).await {
             Err(error @ AskError::Absent { .. }) => {
                 return Err(error).context(format!(
                     "there is no AppWrapper {key}; `gantry queue` lists them all"

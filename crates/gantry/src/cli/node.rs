@@ -10,7 +10,7 @@ use gantry_api::quantity::Quantity;
 use gantry_controller::Actor;
 use gantry_controller::writer::Writer;
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Outcome, Write};
+use gantry_reconcile::{ApiPath, Outcome, Write};
 use gantry_sim::shape::{self, Shape};
 use gantry_sim::view::Node;
 
@@ -148,7 +148,7 @@ async fn act(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> 
 
 /// The nodes there are.
 async fn read(cluster: &Reached) -> anyhow::Result<Vec<Arc<Node>>> {
-    let list = cluster.get("/api/v1/nodes").await?;
+    let list = cluster.get(&ApiPath::from_static("/api/v1/nodes")).await?;
     let nodes = list["items"].as_array().into_iter().flatten();
     let nodes = nodes.map(|node| serde_json::from_value(node.clone()).map(Arc::new));
     nodes.collect::<Result<_, _>>().context("could not understand the nodes")

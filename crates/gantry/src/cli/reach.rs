@@ -4,16 +4,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_process::clock::Clock;
-use http::{Request, StatusCode};
+use gantry_reconcile::{ApiPath, InvalidPath, Parameter};
+use http::{Method, StatusCode};
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
 use crate::config;
 use crate::operator::cluster::{ConnectError, client, configure, configure_in};
 
-/// How long one question may take. Who types a command does not wait longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What one question may take. Who types a command does not wait longer.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 256 << 20 };
+/// How many objects a page has.
+const PAGE: u32 = 500;
 
 /// Which cluster is meant.
 #[derive(Debug, clap::Args)]
@@ -84,6 +88,9 @@ pub(super) enum AskError {
     /// The server refused for another reason.
     #[error("could not read {path} on {place}: the server says: {says}")]
     Refused { path: String, place: Place, says: String },
+    /// What is asked for cannot be there.
+    #[error("cannot read that from a cluster; check the names that were given: {0}")]
+    Unaddressable(#[from] InvalidPath),
     /// There was no answer.
     #[error(
         "could not reach {place}; does it run? Start one with `gantry up`, or say --kubeconfig"
@@ -141,60 +148,54 @@ impl Reach {
 
 impl Reached {
     /// What is at a path.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, AskError> {
-        self.send(path, Request::get(path).body(Vec::new())).await
+    pub(super) async fn get(&self, path: &ApiPath) -> Result<Value, AskError> {
+        self.send(Method::GET, path, None).await
     }
 
     /// What is said to a question that is sent to a path. Nothing is kept of it.
-    pub(super) async fn review(&self, path: &str, question: &Value) -> Result<Value, AskError> {
-        let request = Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        self.send(path, request.body(question.to_string().into_bytes())).await
+    pub(super) async fn review(&self, path: &ApiPath, question: &Value) -> Result<Value, AskError> {
+        self.send(Method::POST, path, Some(question)).await
     }
 
     async fn send(
         &self,
-        path: &str,
-        request: Result<Request<Vec<u8>>, http::Error>,
+        method: Method,
+        path: &ApiPath,
+        body: Option<&Value>,
     ) -> Result<Value, AskError> {
-        let lost = |error: Box<dyn std::error::Error + Send + Sync>| AskError::NoAnswer {
-            place: self.place.clone(),
-            error,
-        };
-        let request = request.map_err(|error| lost(error.into()))?;
-        let answer = match self.clock.timeout(PATIENCE, self.client.request(request)).await {
-            Err(late) => return Err(lost(late.into())),
-            Ok(answer) => answer,
-        };
-        match answer {
-            Ok(value) => Ok(value),
-            Err(kube::Error::Api(status)) => {
-                let says = status.message.clone();
-                Err(self.put(path, StatusCode::from_u16(status.code).ok(), says))
+        let body = ("application/json", body);
+        let sent = read::send(&self.client, &self.clock, method, path, body, BOUNDS).await;
+        sent.map_err(|error| match error {
+            ReadError::Refused { code, message } => self.put(path, code, message),
+            error @ (ReadError::NoAnswer(_) | ReadError::Garbled(_)) => {
+                AskError::NoAnswer { place: self.place.clone(), error: error.into() }
             }
-            Err(error) => Err(lost(error.into())),
-        }
+        })
     }
 
     /// All objects of a kind, page by page.
-    pub(super) async fn items(&self, path: &str) -> Result<Vec<Value>, AskError> {
+    pub(super) async fn items(&self, path: &ApiPath) -> Result<Vec<Value>, AskError> {
         let mut all = Vec::new();
-        let mut next = String::new();
+        let mut next = path.clone().with(Parameter::Limit(PAGE));
         loop {
-            let page = self.get(&format!("{path}?limit=500{next}")).await?;
+            let page = self.get(&next).await?;
             all.extend(page["items"].as_array().into_iter().flatten().cloned());
             match page["metadata"]["continue"].as_str() {
-                Some(more) if !more.is_empty() => next = format!("&continue={more}"),
+                Some(more) if !more.is_empty() => {
+                    next = path.clone().with(Parameter::Limit(PAGE));
+                    next = next.with(Parameter::Continue(more));
+                }
                 _ => return Ok(all),
             }
         }
     }
 
-    fn put(&self, path: &str, code: Option<StatusCode>, says: String) -> AskError {
-        let (path, place) = (path.split('?').next().unwrap_or(path).to_owned(), self.place.clone());
+    fn put(&self, path: &ApiPath, code: StatusCode, says: String) -> AskError {
+        let (path, place) = (path.without_query().to_owned(), self.place.clone());
         match code {
-            Some(StatusCode::UNAUTHORIZED) => AskError::Stranger { place, says },
-            Some(StatusCode::FORBIDDEN) => AskError::Forbidden { path, place, says },
-            Some(StatusCode::NOT_FOUND) => AskError::Absent { path, place, says },
+            StatusCode::UNAUTHORIZED => AskError::Stranger { place, says },
+            StatusCode::FORBIDDEN => AskError::Forbidden { path, place, says },
+            StatusCode::NOT_FOUND => AskError::Absent { path, place, says },
             _ => AskError::Refused { path, place, says },
         }
     }

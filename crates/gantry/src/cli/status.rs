@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::ValueEnum;
 use gantry_api::object::KINDS;
+use gantry_reconcile::{ApiPath, Parameter};
 
 use super::reach::{AskError, Place, Reach};
 use super::{End, Form, render};
@@ -41,12 +42,12 @@ enum StatusForm {
 }
 
 /// What is looked at beside nodes and pods.
-const OTHERS: [(&str, &str); 5] = [
-    ("deployments", "/apis/apps/v1/deployments"),
-    ("statefulsets", "/apis/apps/v1/statefulsets"),
-    ("daemonsets", "/apis/apps/v1/daemonsets"),
-    ("jobs", "/apis/batch/v1/jobs"),
-    ("cronjobs", "/apis/batch/v1/cronjobs"),
+const OTHERS: [(&str, ApiPath); 5] = [
+    ("deployments", ApiPath::from_static("/apis/apps/v1/deployments")),
+    ("statefulsets", ApiPath::from_static("/apis/apps/v1/statefulsets")),
+    ("daemonsets", ApiPath::from_static("/apis/apps/v1/daemonsets")),
+    ("jobs", ApiPath::from_static("/apis/batch/v1/jobs")),
+    ("cronjobs", ApiPath::from_static("/apis/batch/v1/cronjobs")),
 ];
 
 /// How much is held on one screen.
@@ -68,15 +69,16 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
 
 async fn look(reach: &Reach) -> anyhow::Result<Seen> {
     let cluster = reach.reach().await?;
-    let version = cluster.get("/version").await?;
+    let version = cluster.get(&ApiPath::from_static("/version")).await?;
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut others = BTreeMap::new();
     for (kind, path) in OTHERS {
-        others.insert(kind.to_owned(), cluster.items(path).await?);
+        others.insert(kind.to_owned(), cluster.items(&path).await?);
     }
     let mut own = BTreeMap::new();
     for kind in KINDS {
-        let path = format!("/apis/{}/{}?limit=1", kind.api_version(), kind.plural);
+        let path = ApiPath::collection(&kind.api_version(), "", kind.plural)?;
+        let path = path.with(Parameter::Limit(1));
         let page = match cluster.get(&path).await {
             Ok(page) => page,
             // A cluster need not have all of Gantry's kinds, nor show them to everybody.
@@ -88,13 +90,13 @@ async fn look(reach: &Reach) -> anyhow::Result<Seen> {
         own.insert(kind.kind.to_owned(), shown + rest);
     }
     // Only `gantry up` has it, and only shows it to those who may see it.
-    let process = match cluster.get(STATUS_PATH).await {
+    let process = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => Some(page),
         Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    let (nodes, pods) =
-        (cluster.items("/api/v1/nodes").await?, cluster.items("/api/v1/pods").await?);
+    let nodes = cluster.items(&ApiPath::from_static("/api/v1/nodes")).await?;
+    let pods = cluster.items(&ApiPath::from_static("/api/v1/pods")).await?;
     let Place { server, context, kubeconfig } = cluster.place;
     Ok(Seen { server, context, kubeconfig, version, nodes, pods, others, own, process })
 }

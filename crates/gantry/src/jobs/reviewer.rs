@@ -17,7 +17,7 @@ use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::author::{Author, CONFIGURATION};
 use gantry_queue::catalog::Entry;
 use gantry_queue::{Catalog, UserAccess};
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, Shelf, View, World};
+use gantry_reconcile::{ApiPath, Change, Controller, Key, Kind, Plan, Shelf, View, World};
 use http::Request;
 use jiff::Timestamp;
 use kube::Client;
@@ -312,9 +312,10 @@ fn shelf<V: View>(handle: &Handle, act: impl FnOnce(&Shelf<V>) -> Option<Change>
 
 /// Since when authors are recorded, by the object that tells the server to have them recorded.
 async fn recording(client: &Client) -> kube::Result<Option<Timestamp>> {
-    let path = format!(
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{CONFIGURATION}"
-    );
+    const CONFIGURATIONS: ApiPath =
+        ApiPath::from_static("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations");
+    let path = CONFIGURATIONS.item(CONFIGURATION);
+    let path = path.map_err(|error| kube::Error::Service(error.into()))?;
     match client.request::<Value>(get(&path)?).await {
         Ok(object) => Ok(since(&object)),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_controller::{Filter, Handle};
 use gantry_process::clock::Clock;
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
@@ -17,8 +18,8 @@ use gantry_queue::catalog::Entry;
 use gantry_queue::dispatch::LABEL;
 use gantry_queue::wrapped::Wrapped;
 use gantry_queue::{Catalog, Progress};
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, Resource, Scope, World};
-use http::Request;
+use gantry_reconcile::{ApiPath, Change, Controller, Key, Kind, Plan, Resource, Scope, World};
+use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -26,6 +27,8 @@ use tokio::sync::Notify;
 
 /// How long a server may take to answer about one kind, its first list included.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// What one question about a kind may take: the largest groups are described in some hundred KiB.
+const DISCOVERY_BOUNDS: Bounds = Bounds { time: PATIENCE, bytes: 8 << 20 };
 /// How long nothing is asked about a kind after that was in vain.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How many kinds are asked about at once.
@@ -78,15 +81,15 @@ impl Controller for Scout {
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error("could not ask the server")]
-    Asked(#[source] Box<kube::Error>),
+    Asked(#[source] Box<ReadError>),
     #[error(transparent)]
     Ended(#[from] gantry_controller::Ended),
     #[error(transparent)]
     Late(#[from] gantry_process::clock::TimedOut),
 }
 
-impl From<kube::Error> for Fault {
-    fn from(error: kube::Error) -> Self {
+impl From<ReadError> for Fault {
+    fn from(error: ReadError) -> Self {
         Self::Asked(Box::new(error))
     }
 }
@@ -156,7 +159,7 @@ impl Scout {
         rights: Rights,
     ) -> TypeName {
         let asked = clock.now();
-        let found = clock.timeout(PATIENCE, find(&name, handle, client, rights)).await;
+        let found = clock.timeout(PATIENCE, find(&name, handle, client, clock, rights)).await;
         let found = found.map_err(Fault::from).and_then(|it| it);
         let TypeName { api_version, kind } = &name;
         match found {
@@ -218,12 +221,14 @@ async fn find(
     name: &TypeName,
     handle: &Handle,
     client: &Client,
+    clock: &Clock,
     rights: Rights,
 ) -> Result<Entry, Fault> {
-    let Some(path) = group(&name.api_version) else { return Ok(Entry::Absent) };
-    let list = match client.request::<Value>(get(&path)?).await {
+    // Users write it: what is no group and version is served by nobody.
+    let Ok(path) = ApiPath::version(&name.api_version) else { return Ok(Entry::Absent) };
+    let list = match read::get(client, clock, &path, DISCOVERY_BOUNDS).await {
         Ok(list) => list,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Entry::Absent),
+        Err(error) if error.is_not_found() => return Ok(Entry::Absent),
         Err(error) => return Err(error.into()),
     };
     let Some((resource, served)) = described(name, &list) else { return Ok(Entry::Absent) };
@@ -235,7 +240,7 @@ async fn find(
         let allowed = served.contains(verb)
             && match rights {
                 Rights::All => true,
-                Rights::Asked => may(client, verb, &resource).await?,
+                Rights::Asked => may(client, clock, verb, &resource).await?,
             };
         if !allowed {
             missing.push(verb.to_owned());
@@ -249,23 +254,8 @@ async fn find(
     Ok(Entry::Usable(resource))
 }
 
-/// Where a group and version is described; nothing for a word that is none. Users write it.
-fn group(api_version: &str) -> Option<String> {
-    let is_word = |it: &str| {
-        !it.is_empty()
-            && !it.starts_with('.')
-            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-.".contains(&it))
-    };
-    match api_version.split_once('/') {
-        None => is_word(api_version).then(|| format!("/api/{api_version}")),
-        Some((group, version)) => {
-            (is_word(group) && is_word(version)).then(|| format!("/apis/{group}/{version}"))
-        }
-    }
-}
-
-pub(super) fn get(path: &str) -> kube::Result<Request<Vec<u8>>> {
-    Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)
+pub(super) fn get(path: &ApiPath) -> kube::Result<Request<Vec<u8>>> {
+    Request::get(path.as_str()).body(Vec::new()).map_err(kube::Error::HttpError)
 }
 
 /// How a kind is addressed and what the server can do with it, by the description of its group.
@@ -290,7 +280,12 @@ fn described(name: &TypeName, list: &Value) -> Option<(Resource, BTreeSet<String
 }
 
 /// Whether we may do this with all objects of a kind.
-async fn may(client: &Client, verb: &str, resource: &Resource) -> kube::Result<bool> {
+async fn may(
+    client: &Client,
+    clock: &Clock,
+    verb: &str,
+    resource: &Resource,
+) -> Result<bool, ReadError> {
     let body = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": {
@@ -298,34 +293,15 @@ async fn may(client: &Client, verb: &str, resource: &Resource) -> kube::Result<b
             "resource": resource.plural,
         } },
     });
-    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-    let request = Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-    let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-    let answer = client.request::<Value>(request).await?;
+    let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+    let body = ("application/json", Some(&body));
+    let answer = read::send(client, clock, Method::POST, &path, body, DISCOVERY_BOUNDS).await?;
     Ok(answer["status"]["allowed"] == true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_group_is_asked_for_only_by_its_name() {
-        let table = [
-            ("v1", Some("/api/v1")),
-            ("apps/v1", Some("/apis/apps/v1")),
-            ("ray.io/v1alpha1", Some("/apis/ray.io/v1alpha1")),
-            ("", None),
-            ("apps/", None),
-            ("/v1", None),
-            ("../v1", None),
-            ("a/b/c", None),
-            ("a/v1?x=y", None),
-        ];
-        for (text, expected) in table {
-            assert_eq!(group(text).as_deref(), expected, "{text}");
-        }
-    }
 
     #[test]
     fn a_kind_is_found_in_the_description_of_its_group() {

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use gantry_controller::read::{self, Bounds};
 use gantry_placement::admission::Failure;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
+use gantry_reconcile::ApiPath;
 use gantry_serve::counters::Counters;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
 use gantry_serve::pki::{Identity, Sealed};
@@ -79,7 +81,12 @@ pub(super) async fn start(
     let clock = shell.tasks.clock().clone();
     let namespace = start.follow.sources.own_namespace()?;
     let place = Place::new(&settings.url, namespace)?;
-    let keeper = Keeper { client: client(&start.config)?, clock: clock.clone(), questions, place };
+    let client = client(&start.config)?;
+    let allocator = match questions.devices {
+        Some(_) => own_user(&client, &clock).await?,
+        None => String::new(),
+    };
+    let keeper = Keeper { client, clock: clock.clone(), questions, place, allocator };
     let kept = keeper.certificate().await?;
     let certificate = ServerCertificate::new(&kept.sealed.identity)?;
     let door = Door::Tls { certificate: certificate.clone(), clients: None };
@@ -237,6 +244,20 @@ struct Keeper {
     clock: Clock,
     questions: Questions,
     place: Place,
+    /// Who we are to the server: what drivers trust is written by this user alone.
+    allocator: String,
+}
+
+/// Asks the server who we are. The user is that of the operator's service account, or of its kubeconfig.
+async fn own_user(client: &kube::Client, clock: &Clock) -> anyhow::Result<String> {
+    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 1 << 20 };
+    let path = ApiPath::from_static("/apis/authentication.k8s.io/v1/selfsubjectreviews");
+    let kind = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let body = ("application/json", Some(&kind));
+    let said = read::send(client, clock, Method::POST, &path, body, BOUNDS).await;
+    let said = said.context("could not ask the API server who the operator is")?;
+    let user = said["status"]["userInfo"]["username"].as_str();
+    Ok(user.context("the API server does not say who the operator is")?.to_owned())
 }
 
 impl Keeper {
@@ -307,7 +328,7 @@ impl Keeper {
         let authorities = format!("{}{}", kept.sealed.authority, kept.former);
         let client = |path: &str| self.place.client(path, &authorities);
         for Told { manager, configuration } in
-            self.questions.configurations(client, Failure::Refuse)
+            self.questions.configurations(client, Failure::Refuse, &self.allocator)
         {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let kind = text(&configuration["kind"]);

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use gantry_process::clock::Moment;
 use gantry_sharing::admin_roles::admin_roles;
-use gantry_sharing::conditional_apply::{Decision, Foreign, Mode, decide};
+use gantry_sharing::conditional_apply::{Decision, Foreign, Left, Mode, decide};
 use gantry_sharing::definition::Definition;
 use gantry_sharing::inventory::{CLUSTER_ADMIN, ObjectKind};
 use gantry_sharing::manifest::Manifest;
+use gantry_sharing::merge::would_change;
 use gantry_sharing::{node_view, policies};
 use serde_json::Value;
 
@@ -66,7 +67,7 @@ async fn definition(
     let name = manifest.name();
     let line = |outcome, why: String| Line::new(kind, name, outcome, why);
     loop {
-        let found = match server.get(&kind.path(name)).await {
+        let found = match server.find(kind, name).await {
             Ok(found) => found,
             Err(fault) => return Line::fault(kind, name, &fault),
         };
@@ -74,8 +75,19 @@ async fn definition(
             Decision::Leave(why) => return line(Outcome::Unchanged, why.to_string()),
             Decision::Refuse(refusal) => return line(Outcome::Refused, refusal.to_string()),
             Decision::Wait => "it is being deleted",
+            // Who applies owns what is applied, which would be news for the server each time.
+            Decision::Apply(apply)
+                if found
+                    .as_ref()
+                    .is_some_and(|found| !would_change(&found["spec"], &apply.object["spec"])) =>
+            {
+                return line(Outcome::Unchanged, Left::Same.to_string());
+            }
             Decision::Apply(apply) => match server.apply(kind, &apply.object).await {
                 Ok(answer) => {
+                    if let Err(fault) = server.disown(kind, &answer).await {
+                        return Line::fault(kind, name, &fault);
+                    }
                     let why = match apply.removes.is_empty() {
                         true => apply.why.to_string(),
                         false => format!("{}; removed {}", apply.why, apply.removes.join(", ")),
@@ -122,7 +134,7 @@ fn written(
 async fn established(server: &Server, name: &str, deadline: Moment, line: &mut Line) {
     let kind = ObjectKind::CustomResourceDefinition;
     loop {
-        let complaint = match server.get(&kind.path(name)).await {
+        let complaint = match server.find(kind, name).await {
             Ok(Some(object)) => {
                 let read = Definition::read(&object);
                 if read.established {
@@ -155,7 +167,7 @@ pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Line
     if wanted.is_empty() {
         return Vec::new();
     }
-    match server.get(policies::DISCOVERY).await {
+    match server.get(&policies::DISCOVERY).await {
         Ok(answer) if policies::supported(answer.as_ref()) => {}
         Ok(_) => {
             let skip = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
@@ -188,7 +200,7 @@ async fn applied(
     why: &str,
     diff: bool,
 ) -> Line {
-    let before = match server.get(&kind.path(name)).await {
+    let before = match server.find(kind, name).await {
         Ok(before) => before,
         Err(fault) => return Line::fault(kind, name, &fault),
     };
@@ -257,7 +269,7 @@ async fn settled(
 ) -> Line {
     let line = |outcome, why: String| Line::new(kind, name, outcome, why);
     for _ in 0..ATTEMPTS {
-        let found = match server.get(&kind.path(name)).await {
+        let found = match server.find(kind, name).await {
             Ok(found) => found,
             Err(fault) => return Line::fault(kind, name, &fault),
         };

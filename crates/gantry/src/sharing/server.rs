@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
+use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_process::clock::Clock;
+use gantry_reconcile::{ApiPath, InvalidPath, Parameter};
 use gantry_sharing::inventory::ObjectKind;
-use http::{Method, Request, header};
+use http::Method;
 use serde_json::{Value, json};
 
 /// The name under which everything is applied, whoever runs the command: so each build takes over from
 /// the one before.
 pub const MANAGER: &str = "gantry-sharing";
 
-/// How long one call may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What one call may take: a page of objects of the usual size is some MiB.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 256 << 20 };
+/// How often fields of an object are given up that others write at the same time.
+const DISOWN_ATTEMPTS: usize = 10;
+/// How many objects a page has.
+const PAGE: u32 = 500;
 /// How long to wait before looking again at what is on its way.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
@@ -51,6 +57,12 @@ pub enum Fault {
     NoAnswer(String),
 }
 
+impl From<InvalidPath> for Fault {
+    fn from(invalid: InvalidPath) -> Self {
+        Self::Refused(invalid.to_string())
+    }
+}
+
 impl Server {
     /// The server behind a client.
     #[must_use]
@@ -86,12 +98,20 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say.
-    pub async fn get(&self, path: &str) -> Result<Option<Value>, Fault> {
+    pub async fn get(&self, path: &ApiPath) -> Result<Option<Value>, Fault> {
         match self.send(Method::GET, path, "application/json", None).await {
             Ok(object) => Ok(Some(object)),
             Err(Fault::NotFound(_)) => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Reads an object of a kind; nothing if it is not there.
+    ///
+    /// # Errors
+    /// The server did not say, or no object can have this name.
+    pub async fn find(&self, kind: ObjectKind, name: &str) -> Result<Option<Value>, Fault> {
+        self.get(&kind.path(name)?).await
     }
 
     /// Applies an object and takes over what others wrote.
@@ -100,17 +120,49 @@ impl Server {
     /// The server refused.
     pub async fn apply(&self, kind: ObjectKind, object: &Value) -> Result<Value, Fault> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let query = format!("fieldManager={MANAGER}&force=true{}", self.pretence());
-        let path = format!("{}?{query}", kind.path(name));
+        let path = kind.path(name)?.with(Parameter::FieldManager(MANAGER)).with(Parameter::Force);
+        let path = self.pretence(path);
         self.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
+    }
+
+    /// Gives up the contents of an object that was just applied, so that whoever applies the same object by
+    /// other means need not take it over by force: what a shared object says is decided by the rules of
+    /// sharing, not by who wrote it first. One field that can never differ stays ours, because a server takes
+    /// an object whose fields nobody owns for one from before there were owners, and owns it itself.
+    ///
+    /// # Errors
+    /// The server refused.
+    pub async fn disown(&self, kind: ObjectKind, applied: &Value) -> Result<(), Fault> {
+        if self.dry_run {
+            return Ok(());
+        }
+        let name = applied["metadata"]["name"].as_str().unwrap_or_default();
+        let mut object = applied.clone();
+        for _ in 0..DISOWN_ATTEMPTS {
+            let Some(owners) = without_contents(&object["metadata"]["managedFields"]) else {
+                return Ok(());
+            };
+            let revision = &object["metadata"]["resourceVersion"];
+            let patch = json!({"metadata": {"resourceVersion": revision, "managedFields": owners}});
+            match self.merge(&kind.path(name)?, &patch).await {
+                // Somebody was in between: what they own now stays theirs.
+                Err(Fault::Conflict(_)) => match self.find(kind, name).await? {
+                    Some(found) => object = found,
+                    None => return Ok(()),
+                },
+                Err(Fault::NotFound(_)) => return Ok(()),
+                answer => return answer.map(|_| ()),
+            }
+        }
+        Err(Fault::Conflict(format!("others change {name} all the time")))
     }
 
     /// Changes fields of an object.
     ///
     /// # Errors
     /// The server refused.
-    pub async fn merge(&self, path: &str, patch: &Value) -> Result<Value, Fault> {
-        let path = format!("{path}?fieldManager={MANAGER}{}", self.pretence());
+    pub async fn merge(&self, path: &ApiPath, patch: &Value) -> Result<Value, Fault> {
+        let path = self.pretence(path.clone().with(Parameter::FieldManager(MANAGER)));
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
@@ -118,7 +170,7 @@ impl Server {
     ///
     /// # Errors
     /// The server refused.
-    pub async fn delete(&self, path: &str, resource_version: &str) -> Result<(), Fault> {
+    pub async fn delete(&self, path: &ApiPath, resource_version: &str) -> Result<(), Fault> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         options["preconditions"] = json!({"resourceVersion": resource_version});
         // Where there is a body, a server does not look at the query.
@@ -132,16 +184,17 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say.
-    pub async fn list(&self, path: &str) -> Result<Vec<Value>, Fault> {
+    pub async fn list(&self, path: &ApiPath) -> Result<Vec<Value>, Fault> {
         let mut all = Vec::new();
-        let mut next = String::new();
+        let mut next = path.clone().with(Parameter::Limit(PAGE));
         loop {
-            let Some(page) = self.get(&format!("{path}?limit=500{next}")).await? else {
-                return Ok(all);
-            };
+            let Some(page) = self.get(&next).await? else { return Ok(all) };
             all.extend(page["items"].as_array().into_iter().flatten().cloned());
             match page["metadata"]["continue"].as_str() {
-                Some(more) if !more.is_empty() => next = format!("&continue={more}"),
+                Some(more) if !more.is_empty() => {
+                    next = path.clone().with(Parameter::Limit(PAGE));
+                    next = next.with(Parameter::Continue(more));
+                }
                 _ => return Ok(all),
             }
         }
@@ -158,41 +211,47 @@ impl Server {
                 "verb": verb, "group": kind.group(), "resource": kind.plural(), "name": name,
             }},
         });
-        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = self.send(Method::POST, path, "application/json", Some(&review)).await?;
+        let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let answer = self.send(Method::POST, &path, "application/json", Some(&review)).await?;
         Ok(answer["status"]["allowed"] == true)
     }
 
-    fn pretence(&self) -> &'static str {
-        if self.dry_run { "&dryRun=All" } else { "" }
+    /// The path of a write, which is only checked where the server pretends.
+    fn pretence(&self, path: ApiPath) -> ApiPath {
+        if self.dry_run { path.with(Parameter::DryRun) } else { path }
     }
 
     async fn send(
         &self,
         method: Method,
-        path: &str,
+        path: &ApiPath,
         kind: &str,
         body: Option<&Value>,
     ) -> Result<Value, Fault> {
-        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request =
-            Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, kind);
-        let request = request.body(body).map_err(|error| Fault::Refused(error.to_string()))?;
-        match self.clock.timeout(PATIENCE, self.client.request::<Value>(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(kube::Error::Api(status))) => {
-                let says = status.message.clone();
-                Err(match status.code {
-                    403 => Fault::Forbidden(says),
-                    404 => Fault::NotFound(says),
-                    409 => Fault::Conflict(says),
-                    _ => Fault::Refused(says),
-                })
+        let sent = read::send(&self.client, &self.clock, method, path, (kind, body), BOUNDS).await;
+        sent.map_err(|error| match error {
+            ReadError::Refused { code, message } => match code.as_u16() {
+                403 => Fault::Forbidden(message),
+                404 => Fault::NotFound(message),
+                409 => Fault::Conflict(message),
+                _ => Fault::Refused(message),
+            },
+            error @ (ReadError::NoAnswer(_) | ReadError::Garbled(_)) => {
+                Fault::NoAnswer(chain(&error))
             }
-            Ok(Err(error)) => Err(Fault::NoAnswer(chain(&error))),
-            Err(late) => Err(Fault::NoAnswer(late.to_string())),
-        }
+        })
     }
+}
+
+/// The owners of an object's fields, where ours owns nothing that others may write; nothing if it does not
+/// now.
+fn without_contents(owners: &Value) -> Option<Value> {
+    let kept = json!({"f:spec": {"f:group": {}}});
+    let mut owners = owners.as_array()?.clone();
+    let ours = |it: &&mut Value| it["manager"] == MANAGER && it["operation"] == "Apply";
+    let ours = owners.iter_mut().find(ours).filter(|it| it["fieldsV1"] != kept)?;
+    ours["fieldsV1"] = kept;
+    Some(Value::Array(owners))
 }
 
 /// An error with its causes, each said once.

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use gantry_reconcile::ApiPath;
 use gantry_sharing::conditional_apply::{Decision, Foreign, Mode, decide};
 use gantry_sharing::definition::{Definition, Manager, managers};
 use gantry_sharing::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
@@ -128,13 +129,13 @@ pub async fn look(
     foreign: Foreign,
     own: &str,
 ) -> Result<Status, Fault> {
-    let version = server.get("/version").await?.unwrap_or_default();
+    let version = server.get(&ApiPath::from_static("/version")).await?.unwrap_or_default();
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut groups: Vec<Group> = Vec::new();
     let mut missing = Vec::new();
     for manifest in &source.definitions {
         let kind = ObjectKind::CustomResourceDefinition;
-        let (present, would) = match server.get(&kind.path(manifest.name())).await {
+        let (present, would) = match server.find(kind, manifest.name()).await {
             Ok(found) => {
                 let would = foresee(&decide(manifest, found.as_ref(), mode, foreign));
                 (found.map_or(Seen::Absent, |it| Seen::Present(Definition::read(&it))), would)
@@ -154,7 +155,7 @@ pub async fn look(
             }),
         }
     }
-    let supported = policies::supported(server.get(policies::DISCOVERY).await?.as_ref());
+    let supported = policies::supported(server.get(&policies::DISCOVERY).await?.as_ref());
     let mut objects = Vec::new();
     for object in &source.policies {
         let Some(kind) = policies::kind(object) else { continue };
@@ -203,7 +204,7 @@ async fn found(
     name: &str,
     would: impl Fn(Option<&serde_json::Value>) -> Would,
 ) -> Result<Found, Fault> {
-    let (present, would) = match server.get(&kind.path(name)).await {
+    let (present, would) = match server.find(kind, name).await {
         Ok(found) => {
             let would = would(found.as_ref());
             (found.map_or(Seen::Absent, |it| Seen::Present(managers(&it))), would)

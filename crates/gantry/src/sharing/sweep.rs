@@ -17,7 +17,7 @@ use super::uninstall::free_pods;
 pub async fn sweep(server: &Server, today: Date) -> Result<Vec<Line>, Fault> {
     let kind = ObjectKind::Namespace;
     let mut lines = Vec::new();
-    for namespace in server.list("/api/v1/namespaces").await? {
+    for namespace in server.list(&kind.collection()).await? {
         let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
         let Some(verdict) = judge(&namespace, today) else { continue };
         let line = match verdict {
@@ -32,7 +32,8 @@ pub async fn sweep(server: &Server, today: Date) -> Result<Vec<Line>, Fault> {
             }
             Verdict::Going => freed(server, name, "it is going".to_owned()).await,
             Verdict::Due { last, resource_version } => {
-                match server.delete(&kind.path(name), &resource_version).await {
+                let path = kind.path(name)?;
+                match server.delete(&path, &resource_version).await {
                     Ok(()) => freed(server, name, format!("its last day was {last}")).await,
                     Err(Fault::Conflict(_)) => {
                         let why = "somebody changed it meanwhile; the next sweep looks again";

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gantry_api::object::KINDS;
 use gantry_process::clock::Moment;
+use gantry_reconcile::ApiPath;
 use gantry_sharing::definition::Definition;
 use gantry_sharing::finalizers::{self, Held, Which};
 use gantry_sharing::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
@@ -36,12 +37,13 @@ pub struct Options {
 pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Fault> {
     let mut usage = Usage::default();
     for (version, plural) in served(server, group).await? {
-        let path = format!("/apis/{group}/{version}/{plural}");
+        let api_version = format!("{group}/{version}");
+        let path = ApiPath::collection(&api_version, "", &plural)?;
         match server.list(&path).await {
             Ok(objects) => usage.add(&objects),
             Err(Fault::Forbidden(_)) => {
                 usage.unseen.push(format!("{plural}.{group}"));
-                let own = format!("/apis/{group}/{version}/namespaces/{own}/{plural}");
+                let own = ApiPath::collection(&api_version, own, &plural)?;
                 match server.list(&own).await {
                     Ok(objects) => usage.add(&objects),
                     Err(Fault::Forbidden(_)) => {}
@@ -59,8 +61,7 @@ pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Fau
 async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, Fault> {
     let mut kinds = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group) {
-        let path = ObjectKind::CustomResourceDefinition.path(&kind.crd_name());
-        match server.get(&path).await {
+        match server.find(ObjectKind::CustomResourceDefinition, &kind.crd_name()).await {
             Ok(Some(object)) => {
                 if let Some(version) = Definition::read(&object).served() {
                     kinds.push((version.to_owned(), kind.plural.to_owned()));
@@ -70,10 +71,11 @@ async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, F
             Err(fault) => return Err(fault),
         }
     }
-    let Some(answer) = server.get(&format!("/apis/{group}")).await? else { return Ok(kinds) };
+    let Some(answer) = server.get(&ApiPath::group(group)?).await? else { return Ok(kinds) };
     for version in answer["versions"].as_array().into_iter().flatten() {
         let version = version["version"].as_str().unwrap_or_default();
-        let Some(answer) = server.get(&format!("/apis/{group}/{version}")).await? else { continue };
+        let path = ApiPath::version(&format!("{group}/{version}"))?;
+        let Some(answer) = server.get(&path).await? else { continue };
         for resource in answer["resources"].as_array().into_iter().flatten() {
             let plural = resource["name"].as_str().unwrap_or_default();
             if !plural.contains('/') && !kinds.iter().any(|(_, known)| known == plural) {
@@ -198,7 +200,10 @@ async fn removed(
     deadline: Moment,
 ) -> Line {
     let line = |outcome, why: &str| Line::new(kind, name, outcome, why);
-    let path = kind.path(name);
+    let path = match kind.path(name) {
+        Ok(path) => path,
+        Err(invalid) => return Line::fault(kind, name, &invalid.into()),
+    };
     let mut deleted = false;
     loop {
         let found = match server.get(&path).await {
@@ -282,16 +287,16 @@ async fn free_once(
     which: Which,
     report: &mut Vec<Freed>,
 ) -> Result<(), Fault> {
-    let collection = format!("/api/v1/namespaces/{namespace}/pods");
+    let collection = ApiPath::collection("v1", namespace, "pods")?;
     let pods = server.list(&collection).await?;
     let (stuck, left) = finalizers::plan(&pods, which);
     let rehearsal = server.pretending();
     for held in &stuck {
-        rehearsal.merge(&format!("{collection}/{}", held.pod), &without(held)).await?;
+        rehearsal.merge(&collection.item(&held.pod)?, &without(held)).await?;
     }
     for held in stuck {
         if !server.is_dry_run() {
-            server.merge(&format!("{collection}/{}", held.pod), &without(&held)).await?;
+            server.merge(&collection.item(&held.pod)?, &without(&held)).await?;
         }
         let why = format!("freed of {}", held.remove.join(", "));
         report.push(Freed { held, outcome: Outcome::Changed, why });

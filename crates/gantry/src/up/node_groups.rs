@@ -22,8 +22,8 @@ pub(super) const NAMESPACE: &str = "kube-system";
 /// How long a pretended node may take to be ready.
 const PROVISION: Duration = Duration::from_secs(20 * 60);
 
-/// The group that a shape declares, and where it is; nothing if it may not grow.
-pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
+/// The group that a shape declares, and its name; nothing if it may not grow.
+pub(super) fn group(shape: &Shape) -> Option<(&str, Value)> {
     let most = shape.max?;
     let mut node = shape.node(0);
     if let Some(metadata) = node["metadata"].as_object_mut() {
@@ -36,7 +36,7 @@ pub(super) fn group(shape: &Shape) -> Option<(String, Value)> {
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {GROUP: "true"}},
         "data": {"max": most.to_string(), "node": node.to_string()},
     });
-    Some((format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"), object))
+    Some((name, object))
 }
 
 /// What adds nodes to groups, and which ConfigMaps it looks at. With settings of the queue, nodes are
@@ -70,8 +70,9 @@ mod tests {
     #[test]
     fn a_shape_that_may_grow_is_a_group() {
         assert_eq!(group(&Shape::new("gpu")), None);
-        let (path, object) = group(&Shape { max: Some(4), ..Shape::new("gpu") }).unwrap();
-        assert_eq!(path, "/api/v1/namespaces/kube-system/configmaps/gpu");
+        let shape = Shape { max: Some(4), ..Shape::new("gpu") };
+        let (name, object) = group(&shape).unwrap();
+        assert_eq!(name, "gpu");
         let read: ConfigMap = serde_json::from_value(object).unwrap();
         let group = gantry_scaling::group::Group::read(&read).unwrap();
         assert_eq!((group.instance.as_str(), group.most), ("gpu", 4));

@@ -36,6 +36,7 @@ macro_rules! scenarios {
             cs_7_to_cs_9_reading_nodes_is_given_and_taken => cs_7_to_cs_9,
             cs_13_no_version_is_lost_unasked => cs_13,
             cs_14_a_version_under_review_can_be_changed => cs_14,
+            definitions_are_applied_by_other_means_without_force => applied_by_other_means,
             cs_20_ten_processes_at_once_lose_nothing => cs_20,
             cs_21_what_this_build_brings_is_installed_once => cs_21,
             cs_25_and_cs_45_the_files_remove_what_they_brought => cs_25_and_cs_45,
@@ -129,7 +130,7 @@ impl Site {
     }
 
     async fn get(&self, kind: ObjectKind, name: &str) -> Option<Value> {
-        let answer = self.send(Request::get(kind.path(name))).await;
+        let answer = self.send(Request::get(kind.path(name).unwrap().to_string())).await;
         match answer.status.as_u16() {
             404 => None,
             status => {
@@ -463,7 +464,7 @@ pub(crate) async fn as_42(site: &Site) {
     let kind = ObjectKind::ValidatingAdmissionPolicy;
     let mut other = gantry_sharing::policies::policies().remove(0);
     other["spec"]["validations"] = json!([{"expression": "true", "message": "somebody else's"}]);
-    site.made(kind.collection(), &other).await;
+    site.made(kind.collection().to_string(), &other).await;
     let words = ["install", "policies", "-o", "json"];
     let report = site.gantry(&admin, &words, &[]).ended(0);
     assert_eq!(outcomes(&report), ["changed", "created", "created", "created"]);
@@ -663,8 +664,8 @@ pub(crate) async fn cs_25_and_cs_45(site: &Site) {
             let text = std::fs::read_to_string(path).unwrap();
             let object = gantry_api::yaml::read(&text).unwrap().remove(0).to_json();
             let kind = ObjectKind::of(object["kind"].as_str().unwrap()).unwrap();
-            let path = kind.path(object["metadata"]["name"].as_str().unwrap());
-            assert_eq!(site.send(Request::delete(path)).await.status, 200);
+            let path = kind.path(object["metadata"]["name"].as_str().unwrap()).unwrap();
+            assert_eq!(site.send(Request::delete(path.to_string())).await.status, 200);
         }
     }
     site.until("all seven are gone", async || {
@@ -834,6 +835,44 @@ async fn account(site: &Site, namespace: &str) {
     site.there(format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await;
 }
 
+/// Definitions that `kubectl apply --server-side` brings, of the same versions with other words in them,
+/// need no force after an install, and an install needs none after them.
+pub(crate) async fn applied_by_other_means(site: &Site) {
+    let admin = site.administrator();
+    let ours = site.commit(&["v1alpha1"], "ours");
+    site.install(&admin, 0, &ours, &[]);
+    let mut theirs = site.definition().await;
+    for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
+        theirs["metadata"].as_object_mut().unwrap().shift_remove(field);
+    }
+    theirs.as_object_mut().unwrap().shift_remove("status");
+    theirs["metadata"]["annotations"] = json!({"controller-gen.kubebuilder.io/version": "v0.19.0"});
+    theirs["spec"]["names"]["shortNames"] = json!(["theirs"]);
+    let schema = &mut theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["description"] = json!("in their words");
+    // As `kubectl apply --server-side` does, under its own name and without --force-conflicts.
+    let apply = async || {
+        let path = format!("{}?fieldManager=kubectl", DEFINITION.path(CONFIGS).unwrap());
+        let request = Request::patch(path, "application/apply-patch+yaml", &theirs);
+        site.admin.send(request).await.unwrap()
+    };
+    for round in ["after an install", "again"] {
+        let answer = apply().await;
+        assert!(answer.status.is_success(), "{round}: {}", answer.text());
+        let said = &site.definition().await["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        assert_eq!(said["description"], "in their words", "{round}");
+    }
+    let revisions = site.revisions().await;
+    let report = site.install(&admin, 0, &ours, &[]);
+    assert_eq!(outcomes(&report), ["unchanged"; 3], "a version that is there is left alone");
+    assert_eq!(site.revisions().await, revisions);
+    // Whoever insists is obeyed, and still owns nothing that keeps the others away.
+    let report = site.install(&admin, 0, &ours, &["--mode", "if-differs"]);
+    assert_eq!(outcome(&report, CONFIGS)["outcome"], "changed");
+    let answer = apply().await;
+    assert!(answer.status.is_success(), "after an install that insists: {}", answer.text());
+}
+
 /// Anybody can ask who uses what, and is told what they may not see.
 pub(crate) async fn cs_6(site: &Site) {
     let admin = site.administrator();
@@ -850,7 +889,7 @@ pub(crate) async fn cs_6(site: &Site) {
     assert_eq!(kind["present"]["present"]["stored"], json!(["v1alpha2"]));
     let managers = kind["present"]["present"]["managers"].as_array().unwrap();
     let ours = managers.iter().find(|it| it["name"] == "gantry-sharing").unwrap();
-    assert!(ours["fields"].as_array().unwrap().contains(&json!("spec.versions")), "{ours}");
+    assert_eq!(ours["fields"], json!(["spec.group"]), "contents belong to nobody");
     assert_eq!(kind["would"]["action"], "refuse");
     assert!(kind["would"]["why"].as_str().unwrap().contains("would remove v1alpha2"));
     assert_eq!(status["missingRights"], json!([]));

@@ -35,7 +35,7 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     installed.extend(gantry_sim::rights::rights().iter().map(name));
     installed.extend(gantry::devices::rights().iter().map(name));
     let questions = Questions { devices: Some(Mode::Gate), authors: true };
-    let told = questions.configurations(|_| serde_json::Value::Null, Failure::Refuse);
+    let told = questions.configurations(|_| serde_json::Value::Null, Failure::Refuse, "u");
     installed.extend(told.iter().map(|it| name(&it.configuration)));
     for object in gantry::manifests::manifests().iter().flat_map(|it| &it.objects) {
         let namespaced = !object["metadata"]["namespace"].is_null();

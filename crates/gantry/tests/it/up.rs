@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::gantry;
 
 mod autoscaling;
+mod device_attacks;
 mod devices;
 mod queue;
 mod resource_claims;

@@ -1,7 +1,8 @@
 //! The objects by which an API server knows whom to ask, and about what.
 //!
 //! They are made so that they cannot keep a cluster from working. Pods are asked about only if they
-//! claim devices, which the server finds out by itself, and never in `kube-system`. Such a pod is
+//! claim devices, which the server finds out by itself, and never in `kube-system`, except about what only
+//! the allocator may write ([`super::protect`]). Such a pod is
 //! refused when nobody answers: it would otherwise run without its devices. Objects of this group are
 //! kept when nobody answers: whoever acts on them reads them again, and says what is wrong in their
 //! status.
@@ -10,7 +11,7 @@ use gantry_api::devices::CARRIER_ANNOTATIONS;
 use gantry_api::object::KINDS;
 use serde_json::{Value, json};
 
-use super::Question;
+use super::{Question, copied, protect};
 use crate::scheduler::quota::ADMIN_LABEL;
 
 /// The name of both objects.
@@ -38,9 +39,14 @@ impl Failure {
 }
 
 /// The configurations, mutating and validating. `client` says how whoever answers is reached at a path:
-/// it is a `clientConfig`.
+/// it is a `clientConfig`. `allocator` is the user that gives devices to pods: what drivers trust is
+/// written by nobody else.
 #[must_use]
-pub fn configurations(client: impl Fn(&str) -> Value, pods: Failure) -> [Value; 2] {
+pub fn configurations(
+    client: impl Fn(&str) -> Value,
+    pods: Failure,
+    allocator: &str,
+) -> [Value; 2] {
     let hook = |name: &str, question: Question, rules: Value, policy: &str| {
         json!({
             "name": format!("{name}.devices.gantry.dev"),
@@ -73,12 +79,41 @@ pub fn configurations(client: impl Fn(&str) -> Value, pods: Failure) -> [Value; 
     if let Some(all) = access["namespaceSelector"]["matchExpressions"].as_array_mut() {
         all.push(unlabelled);
     }
+    // Whoever is asked about by these is a user who does what is not theirs: they may wait for an answer.
+    let strict = |name: &str, question: Question, rules: Value, condition: &str| {
+        let mut hook = hook(name, question, rules, pods.policy());
+        // No namespace is exempt from what drivers trust.
+        hook["namespaceSelector"] = json!({});
+        hook["matchConditions"] = json!([{"name": name, "expression": condition}]);
+        hook
+    };
+    let protected = |name: &str, rules: Value, condition: &str| {
+        strict(name, Question::Protected, rules, condition)
+    };
+    let claims = ["deviceclaims", "deviceprivilegedclaims"];
+    let claim_statuses = ["deviceclaims/status", "deviceprivilegedclaims/status"];
+    let claim_condition = protect::status_condition(allocator, &protect::CLAIM_STATUS);
+    let pool_condition = protect::status_condition(allocator, &protect::POOL_STATUS);
+    let namers = ["deviceclaims", "deviceprivilegedclaims", "deviceclaimtemplates"];
+    let validating = [
+        about_pods(Question::Validate),
+        content,
+        access,
+        protected("pod-allocations", pods_and_bindings(), &protect::pod_condition(allocator)),
+        protected("claim-status", updated(&claim_statuses), &claim_condition),
+        protected("claim-finalizer", updated(&claims), &protect::finalizer_condition(allocator)),
+        protected("pool-status", updated(&["devicepools/status"]), &pool_condition),
+        strict("configs", Question::Copied, written(&namers), &copied::condition()),
+        strict(
+            "class-configs",
+            Question::Copied,
+            written(&["deviceclasses"]),
+            &copied::class_condition(),
+        ),
+    ];
     [
         configuration("MutatingWebhookConfiguration", &[mutating]),
-        configuration(
-            "ValidatingWebhookConfiguration",
-            &[about_pods(Question::Validate), content, access],
-        ),
+        configuration("ValidatingWebhookConfiguration", &validating),
     ]
 }
 
@@ -102,6 +137,29 @@ fn new_pods() -> Value {
     })
 }
 
+/// Every way in which annotations of a pod are written.
+fn pods_and_bindings() -> Value {
+    let resources = [
+        "pods",
+        "pods/status",
+        "pods/binding",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+        "bindings",
+    ];
+    json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": resources,
+        "operations": ["CREATE", "UPDATE"], "scope": "Namespaced",
+    })
+}
+
+fn updated(resources: &[&str]) -> Value {
+    json!({
+        "apiGroups": [GROUP], "apiVersions": ["v1alpha1"], "resources": resources,
+        "operations": ["UPDATE"], "scope": "*",
+    })
+}
+
 fn written(plurals: &[&str]) -> Value {
     json!({
         "apiGroups": [GROUP], "apiVersions": ["v1alpha1"], "resources": plurals,
@@ -110,7 +168,7 @@ fn written(plurals: &[&str]) -> Value {
 }
 
 /// Whether a pod claims devices, in the server's own language.
-fn carries() -> String {
+pub(super) fn carries() -> String {
     let names = CARRIER_ANNOTATIONS.map(|name| format!("'{name}' in object.metadata.annotations"));
     format!("has(object.metadata.annotations) && ({})", names.join(" || "))
 }

@@ -131,8 +131,8 @@ impl Pools {
 
     /// Carries out a request about pools as an API server would; nothing if it is about anything else.
     pub async fn serve(&self, request: &Request<Bytes>) -> Option<Reply> {
-        let collection = Pool::RESOURCE.collection("");
-        let rest = request.uri().path().strip_prefix(&collection)?;
+        let collection = Pool::RESOURCE.collection("").ok()?;
+        let rest = request.uri().path().strip_prefix(collection.as_str())?;
         let name = rest.trim_start_matches('/');
         if rest.starts_with(|it: char| it != '/') || name.contains('/') {
             return None;

@@ -46,7 +46,7 @@ fn request(method: Method, path: &str, body: &Value) -> Request<Bytes> {
 }
 
 async fn served(pools: &Pools, method: Method, name: &str, body: &Value) -> (StatusCode, Value) {
-    let path = format!("{}{name}?fieldManager=x", Pool::RESOURCE.collection(""));
+    let path = format!("{}{name}?fieldManager=x", Pool::RESOURCE.collection("").unwrap());
     let reply = pools.serve(&request(method, &path, body)).await.unwrap();
     let status = reply.status();
     let body = reply.into_body().collect().await.unwrap().to_bytes();
@@ -186,7 +186,7 @@ async fn is_20_errors_of_the_service_are_told_in_the_words_of_an_api_server() {
         assert!(!body.to_string().contains("access-"), "{why}: {body}");
     }
     service.fail([Fault::Status(429, Some(7))]);
-    let path = Pool::RESOURCE.collection("");
+    let path = Pool::RESOURCE.collection("").unwrap().to_string();
     let reply = pools.serve(&request(Method::POST, &path, &wish("a-12ab", 2))).await.unwrap();
     assert_eq!(reply.headers()["retry-after"], "7");
     let (status, body) = served(&pools, Method::DELETE, "/missing", &json!({})).await;

@@ -55,6 +55,16 @@ fn classes() {
                 &["spec.configs[0].kind"],
             ),
             (
+                "a config that addresses something else",
+                "spec: {deviceType: a, configs: [{apiVersion: '../v1', kind: 'Config/Map', namespace: '..', name: '?watch=1'}]}\n",
+                &[
+                    "spec.configs[0].apiVersion",
+                    "spec.configs[0].kind",
+                    "spec.configs[0].name",
+                    "spec.configs[0].namespace",
+                ],
+            ),
+            (
                 "every problem at once",
                 "spec: {driver: 1, x: 2}\n",
                 &["spec.deviceType", "spec.driver", "spec.x"],
@@ -176,6 +186,21 @@ fn terms() {
                 "a config elsewhere",
                 "spec: {claims: [{deviceClass: a, configs: [{apiVersion: v1, kind: ConfigMap, name: x, namespace: y}]}]}\n",
                 &["spec.claims[0].configs[0].namespace"],
+            ),
+            (
+                "a list in the place of a name",
+                "spec: {claims: [{deviceClass: a, configs: [{apiVersion: v1, kind: ConfigMap, name: '?limit=5'}]}]}\n",
+                &["spec.claims[0].configs[0].name"],
+            ),
+            (
+                "a version with a query",
+                "spec: {claims: [{deviceClass: a, configs: [{apiVersion: 'v1?x=y', kind: ConfigMap, name: x}, {apiVersion: /v1, kind: Foo, name: x}]}]}\n",
+                &["spec.claims[0].configs[0].apiVersion", "spec.claims[0].configs[1].apiVersion"],
+            ),
+            (
+                "a kind of the core group that may not be copied",
+                "spec: {claims: [{oneOf: [{deviceClass: a, configs: [{apiVersion: v1, kind: Pod, name: x}]}, {deviceClass: b}]}]}\n",
+                &["spec.claims[0].oneOf[0].configs[0].kind"],
             ),
         ],
     );

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use gantry_api::decode::{self, Decoded};
 use gantry_api::finding::Source;
 use gantry_devices::schedule::Objects;
+use gantry_reconcile::ApiPath;
 use serde_json::Value;
 
 use super::GROUP;
@@ -30,10 +31,11 @@ pub(in crate::cli) async fn read(
 ) -> anyhow::Result<Objects> {
     let cluster = reach.reach().await?;
     let mut objects = Objects::of(Source::Server);
-    let root = format!("/apis/{GROUP}/v1alpha1");
-    let within = format!("{root}/namespaces/{namespace}");
+    let version = format!("{GROUP}/v1alpha1");
+    let everywhere = |kind: &str| ApiPath::collection(&version, "", kind);
+    let within = |kind: &str| ApiPath::collection(&version, namespace, kind);
     for kind in CLUSTER_WIDE {
-        let found = match cluster.items(&format!("{root}/{kind}")).await {
+        let found = match cluster.items(&everywhere(kind)?).await {
             Err(error @ AskError::Absent { .. }) => {
                 return Err(error).context(
                     "the cluster has no kinds of devices; install them with `gantry devices crds | \
@@ -45,26 +47,26 @@ pub(in crate::cli) async fn read(
         add(found, &mut objects, output);
     }
     for kind in CLAIMS {
-        let found = match cluster.items(&format!("{root}/{kind}")).await {
+        let found = match cluster.items(&everywhere(kind)?).await {
             Err(AskError::Forbidden { .. }) => {
                 output.warning(format_args!(
                     "may not read {kind} of all namespaces: devices that only their claims know to \
                      be used are taken for free"
                 ));
-                cluster.items(&format!("{within}/{kind}")).await?
+                cluster.items(&within(kind)?).await?
             }
             found => found?,
         };
         add(found, &mut objects, output);
     }
     for kind in BESIDES {
-        add(cluster.items(&format!("{within}/{kind}")).await?, &mut objects, output);
+        add(cluster.items(&within(kind)?).await?, &mut objects, output);
     }
-    for node in cluster.items("/api/v1/nodes").await? {
+    for node in cluster.items(&ApiPath::from_static("/api/v1/nodes")).await? {
         objects.add(foreign(node, "Node"));
     }
     if let Some(pod) = pod {
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+        let path = ApiPath::object("v1", namespace, "pods", pod)?;
         match cluster.get(&path).await {
             Ok(pod) => {
                 objects.add(foreign(pod, "Pod"));

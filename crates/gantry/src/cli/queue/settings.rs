@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use gantry_queue::{Settings, UserAccess};
+use gantry_reconcile::{ApiPath, Parameter};
 use serde_json::Value;
 
 use crate::cli::files;
@@ -159,7 +160,9 @@ impl SettingsFlags {
         }
         let usual = manifests::NAMESPACE.to_owned();
         for name in names {
-            let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
+            let selector = format!("metadata.name={name}");
+            let path = ApiPath::from_static("/api/v1/configmaps");
+            let path = path.with(Parameter::FieldSelector(&selector));
             let list = match cluster.get(&path).await {
                 Ok(list) => list,
                 // Whoever may not search may still read the usual one.
@@ -187,7 +190,7 @@ impl SettingsFlags {
 
 /// Those of a cluster that `gantry up` runs, where one does and shows them.
 async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
-    let page = match cluster.get(STATUS_PATH).await {
+    let page = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => page,
         Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -215,7 +218,7 @@ impl From<AskError> for Lookup {
 }
 
 async fn get(cluster: &Reached, namespace: &str, name: &str) -> Result<Map, AskError> {
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    let path = ApiPath::object("v1", namespace, "configmaps", name)?;
     let map = match cluster.get(&path).await {
         Ok(map) => map,
         Err(AskError::Absent { .. }) => return Ok(Map::Absent),

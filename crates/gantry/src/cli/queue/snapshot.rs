@@ -11,7 +11,7 @@ use gantry_api::decode::{self, Decoded};
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::outlook::Sight;
 use gantry_queue::{Catalog, Dispatch, Live, Settings};
-use gantry_reconcile::{Controller as _, Key, Kind, Resource, Scope, View as _, World};
+use gantry_reconcile::{ApiPath, Controller as _, Key, Kind, Resource, Scope, View as _, World};
 use serde_json::Value;
 
 use crate::cli::files::load;
@@ -72,7 +72,7 @@ impl Snapshot {
         }
         if let Some(wrapper) = of {
             for (resource, key) in places(wrapper, &catalog) {
-                match cluster.get(&resource.path(&key)).await {
+                match cluster.get(&resource.path(&key)?).await {
                     Ok(object) => fill(&world, &resource, &[object], output),
                     Err(AskError::Absent { .. }) => {}
                     Err(AskError::Forbidden { path, .. }) => {
@@ -147,7 +147,7 @@ async fn all(
     output: &mut Output,
 ) -> anyhow::Result<Option<Vec<Value>>> {
     let own = *resource == AppWrapper::RESOURCE;
-    match cluster.items(&resource.collection("")).await {
+    match cluster.items(&resource.collection("")?).await {
         Ok(objects) => Ok(Some(objects)),
         Err(error @ AskError::Absent { .. }) if own => Err(error).context(
             "the cluster has no AppWrappers; install the kinds with `gantry crds | kubectl apply \
@@ -160,7 +160,7 @@ async fn all(
                 "may not read AppWrappers of all namespaces: places are those among the ones of \
                  {namespace}"
             ));
-            Ok(Some(cluster.items(&resource.collection(namespace)).await?))
+            Ok(Some(cluster.items(&resource.collection(namespace)?).await?))
         }
         Err(error @ AskError::Forbidden { .. }) if own => {
             Err(error).context("say -n NAMESPACE to see those of one namespace")
@@ -208,11 +208,8 @@ async fn discover(
 
 /// How a server addresses a kind; nothing where it does not have it, which is told as what it is.
 async fn served(cluster: &Reached, name: &TypeName) -> Result<Option<Resource>, AskError> {
-    let version = &name.api_version;
-    let path = match version.contains('/') {
-        true => format!("/apis/{version}"),
-        false => format!("/api/{version}"),
-    };
+    // Users write it: what is no group and version is served by nobody.
+    let Ok(path) = ApiPath::version(&name.api_version) else { return Ok(None) };
     let list = match cluster.get(&path).await {
         Ok(list) => list,
         Err(AskError::Absent { .. }) => return Ok(None),

@@ -44,7 +44,7 @@ async fn as_42_policies_are_skipped_with_a_word_where_they_are_not_served() {
     let count = Arc::clone(&asked);
     let server = server(move |method, path| {
         count.fetch_add(1, Ordering::Relaxed);
-        assert_eq!((method, path), (&Method::GET, policies::DISCOVERY));
+        assert_eq!((method, path), (&Method::GET, policies::DISCOVERY.as_str()));
         (200, json!({"resources": [{"name": "validatingwebhookconfigurations"}]}))
     });
     let lines = policies(&server, &policies::policies(), false).await;

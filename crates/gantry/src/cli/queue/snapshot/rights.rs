@@ -7,7 +7,8 @@ use gantry_queue::UserAccess;
 use gantry_queue::access::{self, Answer, Attributes, Need, Question, Recording, Right};
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::author::{Author, CONFIGURATION};
-use gantry_reconcile::{Resource, World};
+use gantry_reconcile::{ApiPath, Resource, World};
+use gantry_sharing::inventory::ObjectKind;
 use jiff::Timestamp;
 
 use super::served;
@@ -64,9 +65,7 @@ async fn recorded_since(
     cluster: &Reached,
     output: &mut Output,
 ) -> anyhow::Result<Option<Timestamp>> {
-    let path = format!(
-        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{CONFIGURATION}"
-    );
+    let path = ObjectKind::MutatingWebhookConfiguration.path(CONFIGURATION)?;
     match cluster.get(&path).await {
         Ok(object) => Ok(jobs::reviewer::since(&object)),
         Err(AskError::Absent { .. }) => Ok(None),
@@ -98,7 +97,7 @@ async fn ask(
         }
     };
     let review = author.review(namespace, &asked);
-    let said =
-        cluster.review("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+    let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
+    let said = cluster.review(&path, &review).await?;
     Ok(jobs::reviewer::read(&said, asked))
 }

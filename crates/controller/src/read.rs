@@ -1,0 +1,155 @@
+//! Single requests outside of caches and plans, each with a limit of time and of size.
+//!
+//! What controllers follow comes through a [`cache`](crate::cache). What users may name, such as the kind
+//! of a wrapped object or the object that configures a device, is read one by one: a watch in its place,
+//! or a list of a whole cluster, must neither keep the reader waiting nor fill its memory.
+
+use std::time::Duration;
+
+use gantry_process::clock::Clock;
+use gantry_reconcile::ApiPath;
+use http::{Method, StatusCode};
+use kube::Client;
+use serde_json::Value;
+
+pub use crate::ask::NoAnswer;
+use crate::ask::{ask_within, request};
+
+/// How much one request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Until its answer is read to the end.
+    pub time: Duration,
+    /// The largest answer, in bytes.
+    pub bytes: usize,
+}
+
+/// Why a request has no good answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The server refused it.
+    #[error("{message}")]
+    Refused {
+        /// The HTTP status.
+        code: StatusCode,
+        /// The words of the server.
+        message: String,
+    },
+    /// There was no answer within the bounds.
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
+    /// The answer is no JSON.
+    #[error("cannot read the answer as JSON")]
+    Garbled(#[source] serde_json::Error),
+}
+
+impl ReadError {
+    /// Whether the server says that there is no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(StatusCode::NOT_FOUND)
+    }
+
+    /// Whether the server says that the caller may not.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.code() == Some(StatusCode::FORBIDDEN)
+    }
+
+    /// The HTTP status of a refusal.
+    #[must_use]
+    pub fn code(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            Self::NoAnswer(_) | Self::Garbled(_) => None,
+        }
+    }
+}
+
+/// Reads what is at a path.
+///
+/// # Errors
+/// The server refused, or did not answer within the bounds.
+pub async fn get(
+    client: &Client,
+    clock: &Clock,
+    path: &ApiPath,
+    bounds: Bounds,
+) -> Result<Value, ReadError> {
+    send(client, clock, Method::GET, path, ("", None), bounds).await
+}
+
+/// Sends a request with a body of a content type, if it has one, and reads the answer.
+///
+/// # Errors
+/// The server refused, or did not answer within the bounds.
+pub async fn send(
+    client: &Client,
+    clock: &Clock,
+    method: Method,
+    path: &ApiPath,
+    (content, body): (&str, Option<&Value>),
+    bounds: Bounds,
+) -> Result<Value, ReadError> {
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let request = request(method, path, content, body)?;
+    let reply = ask_within(client, clock, bounds.time, bounds.bytes, request).await?;
+    if !reply.status.is_success() {
+        let message = reply.refusal().message;
+        return Err(ReadError::Refused { code: reply.status, message });
+    }
+    serde_json::from_slice(&reply.body).map_err(ReadError::Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use gantry_process::clock::Hand;
+    use http::{Request, Response};
+    use http_body_util::Full;
+
+    use super::*;
+    use crate::transport::in_process;
+
+    const BOUNDS: Bounds = Bounds { time: Duration::from_secs(5), bytes: 64 };
+
+    fn client(status: u16, body: &'static str) -> Client {
+        in_process(move |_: Request<Bytes>| async move {
+            let mut answer = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+            *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+            answer
+        })
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_within_its_bounds() {
+        let clock = Clock::system();
+        let path = ApiPath::from_static("/version");
+        let ask = async |status, body| get(&client(status, body), &clock, &path, BOUNDS).await;
+        assert_eq!(ask(200, r#"{"a": 1}"#).await.unwrap()["a"], 1);
+        let refused = ask(404, r#"{"kind": "Status", "message": "no such thing"}"#).await;
+        let refused = refused.unwrap_err();
+        assert!(refused.is_not_found() && !refused.is_forbidden());
+        assert_eq!(refused.to_string(), "no such thing");
+        const LARGE: &str =
+            r#"{"kind": "Status", "message": "it is more than sixty-four bytes long"}  "#;
+        let large = ask(200, LARGE).await.unwrap_err();
+        assert!(matches!(large, ReadError::NoAnswer(NoAnswer::TooLarge(64))), "{large}");
+        assert!(matches!(ask(200, "{").await.unwrap_err(), ReadError::Garbled(_)));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_never_ends_is_given_up() {
+        let endless =
+            in_process(|_: Request<Bytes>| std::future::pending::<Response<Full<Bytes>>>());
+        let path = ApiPath::from_static("/api/v1/pods");
+        let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+        let clock = hand.clock();
+        let (late, ()) = tokio::join!(
+            get(&endless, &clock, &path, BOUNDS),
+            hand.advance(BOUNDS.time + Duration::from_secs(1)),
+        );
+        let late = late.unwrap_err();
+        assert!(matches!(late, ReadError::NoAnswer(NoAnswer::Late(_))), "{late}");
+    }
+}
