@@ -1,7 +1,7 @@
 //! The StorageClass that claims get which name none.
 
 use anyhow::bail;
-use gantry_reconcile::View as _;
+use gantry_reconcile::{Parameter, View as _};
 use gantry_sim::storage::default_class;
 use gantry_sim::view::StorageClass;
 use http::{Method, StatusCode};
@@ -19,7 +19,7 @@ const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";
 /// The server refuses it.
 pub(super) async fn install(door: &Door) -> anyhow::Result<()> {
     let class = default_class();
-    let path = StorageClass::RESOURCE.collection("");
+    let path = StorageClass::RESOURCE.collection("")?;
     let json = "application/json";
     let (_, list) = door.ask(Method::GET, &path, json, None).await?;
     let is_there = |it: &Value| {
@@ -29,7 +29,7 @@ pub(super) async fn install(door: &Door) -> anyhow::Result<()> {
     if list["items"].as_array().into_iter().flatten().any(is_there) {
         return Ok(());
     }
-    let create = format!("{path}?fieldManager=gantry");
+    let create = path.with(Parameter::FieldManager("gantry"));
     let (status, answer) = door.ask(Method::POST, &create, json, Some(&class)).await?;
     if status != StatusCode::CREATED {
         let why = answer["message"].as_str().unwrap_or("the server gave no reason").to_owned();

@@ -11,7 +11,7 @@ use gantry_apiserver::{Api, Caller};
 use gantry_controller::Handle;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_reconcile::{Key, Meta, Shelf, Uid, View as _};
+use gantry_reconcile::{ApiPath, Key, Meta, Shelf, Uid, View as _};
 use gantry_sim::autoscaling::Autoscalers;
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::{HorizontalPodAutoscaler, ScaleTarget, TargetScale};
@@ -104,19 +104,16 @@ impl Scales {
     /// The scale of a target, or why it cannot be had.
     async fn read(&self, namespace: &str, target: &ScaleTarget) -> Result<TargetScale, String> {
         let ScaleTarget { api_version, kind, name } = target;
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let root = match group {
-            "" => format!("/api/{}", segment(version)),
-            group => format!("/apis/{}/{}", segment(group), segment(version)),
-        };
+        let (group, _) = api_version.split_once('/').unwrap_or(("", api_version));
+        let root = ApiPath::version(api_version).map_err(|invalid| invalid.to_string())?;
         let unknown = || format!("no matches for kind \"{kind}\" in group \"{group}\"");
         let resources = self.ask(&root).await.map_err(|_| unknown())?;
         let resources = resources["resources"].as_array().into_iter().flatten();
         let mut plurals = resources.filter(|it| it["kind"] == kind.as_str());
         let plural = plurals.find_map(|it| it["name"].as_str().filter(|it| !it.contains('/')));
         let plural = plural.ok_or_else(unknown)?;
-        let (namespace, name) = (segment(namespace), segment(name));
-        let path = format!("{root}/namespaces/{namespace}/{plural}/{name}/scale");
+        let path = ApiPath::object(api_version, namespace, plural, name);
+        let path = path.map_err(|invalid| invalid.to_string())?.subresource("scale");
         let scale = self.ask(&path).await?;
         let count = |part: &str| scale[part]["replicas"].as_i64().unwrap_or_default();
         Ok(TargetScale {
@@ -129,7 +126,7 @@ impl Scales {
         })
     }
 
-    async fn ask(&self, path: &str) -> Result<Value, String> {
+    async fn ask(&self, path: &ApiPath) -> Result<Value, String> {
         let answer = self.door.ask(Method::GET, path, "application/json", None).await;
         match answer {
             Ok((StatusCode::OK, answer)) => Ok(answer),
@@ -138,43 +135,6 @@ impl Scales {
                 Err(message.unwrap_or_else(|| format!("the server answered {status}")))
             }
             Err(error) => Err(format!("{error:#}")),
-        }
-    }
-}
-
-/// A text as one segment of a path, whatever users wrote into it.
-fn segment(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut path, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => path.push(byte.into()),
-            // A segment of dots alone would lead elsewhere.
-            b'.' if text.bytes().any(|it| it != b'.') => path.push('.'),
-            _ => {
-                // Nothing fails that is written to a text.
-                let _ = write!(path, "%{byte:02X}");
-            }
-        }
-        path
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_stays_one_segment_of_a_path() {
-        let table = [
-            ("web", "web"),
-            ("a.b-c", "a.b-c"),
-            ("?watch=1", "%3Fwatch%3D1"),
-            ("../secrets", "..%2Fsecrets"),
-            ("..", "%2E%2E"),
-            ("a#b%2F", "a%23b%252F"),
-        ];
-        for (name, expected) in table {
-            assert_eq!(segment(name), expected);
         }
     }
 }
