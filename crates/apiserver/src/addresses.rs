@@ -133,8 +133,8 @@ impl InUse {
 
     fn forget(&mut self, service: &[u8]) {
         let (addresses, ports) = allocated(service);
-        addresses.into_iter().for_each(|it| lower(&mut self.addresses, it));
-        ports.into_iter().for_each(|it| lower(&mut self.ports, it));
+        addresses.into_iter().for_each(|it| lower(&mut self.addresses, &it));
+        ports.into_iter().for_each(|it| lower(&mut self.ports, &it));
     }
 }
 
@@ -157,11 +157,11 @@ fn raise<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
     *counts.entry(key).or_default() += 1;
 }
 
-fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
-    if let Some(count) = counts.get_mut(&key) {
+fn lower<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
-            counts.remove(&key);
+            counts.remove(key);
         }
     }
 }
@@ -181,8 +181,8 @@ impl Drop for Claims {
             return;
         }
         let mut state = self.allocator.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.addresses.drain(..).for_each(|it| lower(&mut state.claimed.addresses, it));
-        self.ports.drain(..).for_each(|it| lower(&mut state.claimed.ports, it));
+        self.addresses.drain(..).for_each(|it| lower(&mut state.claimed.addresses, &it));
+        self.ports.drain(..).for_each(|it| lower(&mut state.claimed.ports, &it));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::authority::{Authority, Mode};
 use crate::body::Body;
 use crate::collect::Collector;
 use crate::definitions::Definitions;
+use crate::discovery::aggregation;
 use crate::identity::{self, Identity};
 use crate::janitor::Janitor;
 use crate::negotiate::{self, Format};
@@ -27,7 +28,7 @@ use crate::resource::{Lookup, Registry, Resource};
 use crate::route::{Route, Target, Verb, route};
 use crate::status::Refusal;
 use crate::stored::{Known, Line};
-use crate::{access, aggregation, documents, impersonation};
+use crate::{access, documents, impersonation};
 
 /// The store as this server uses it.
 pub(crate) type Shelf = Store<Known, Line>;

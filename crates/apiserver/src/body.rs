@@ -1,5 +1,7 @@
 //! Bodies of answers: whole, in chunks that are made as they are read, or as long as a watch lasts.
 
+pub(crate) mod rope;
+
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -11,7 +13,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, SizeHint};
 
-use crate::rope::{FRAME_BYTES, Frames};
+use crate::body::rope::{FRAME_BYTES, Frames};
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;

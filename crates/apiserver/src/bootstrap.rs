@@ -63,7 +63,7 @@ impl Api {
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
             pages: crate::pages::Pages::default(),
-            aggregations: crate::aggregation::Aggregations::default(),
+            aggregations: crate::discovery::aggregation::Aggregations::default(),
             listens: std::sync::OnceLock::new(),
         }));
         api.warn_of_refused_strangers();

@@ -1,5 +1,7 @@
 //! Custom kinds: what a definition says, ready for use.
 
+pub mod schemas;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,10 +11,10 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::convert::Converter;
+use crate::custom::schemas::{LazySchema, Schemas};
 use crate::discovery::storage_version_hash;
 use crate::resource::{Nature, Resource, Subresource};
 use crate::scale;
-use crate::schemas::{LazySchema, Schemas};
 
 /// One served version of a custom kind.
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Entry};
+use crate::custom::schemas::Schemas;
 use crate::janitor::keep_transition;
 use crate::parts::resource;
 use crate::resource::{Registry, Resource};
 use crate::rules::Part;
-use crate::schemas::Schemas;
 use crate::status::Refusal;
 use crate::write::{meta, seconds};
 use crate::{custom, openapi};

@@ -1,5 +1,7 @@
 //! What is served, told to clients: one document per group, or all groups in one.
 
+pub mod aggregation;
+
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

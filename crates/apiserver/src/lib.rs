@@ -9,7 +9,6 @@
 //! Built-in and custom kinds are the same here: a [`resource::Resource`] describes either.
 
 pub mod access;
-pub mod aggregation;
 pub mod api;
 mod authority;
 mod identity;
@@ -24,13 +23,11 @@ pub mod status;
 pub mod custom;
 pub mod discovery;
 pub mod resource;
-pub mod schemas;
 pub mod stored;
 
 pub mod frames;
 pub mod nodes;
 mod read;
-mod rope;
 mod streams;
 mod watch;
 mod websocket;

@@ -10,11 +10,11 @@ use serde_json::{Map, Value, json};
 use crate::answer;
 use crate::api::{Ask, Entry};
 use crate::body::Body;
+use crate::body::rope::Rope;
 use crate::negotiate::Shape;
 use crate::query::Query;
 use crate::read::Page;
 use crate::resource::Resource;
-use crate::rope::Rope;
 use crate::status::Refusal;
 use crate::stored::metadata_bytes;
 

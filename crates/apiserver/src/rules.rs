@@ -10,8 +10,8 @@ use gantry_schema::{Invalid, Schema};
 use serde_json::{Value, json};
 
 use crate::custom::Custom;
+use crate::custom::schemas::LazySchema;
 use crate::resource::{Nature, Resource};
-use crate::schemas::LazySchema;
 use crate::status::Refusal;
 use crate::webhooks::Webhooks;
 use crate::write::Write;

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, Ask, Entry};
+use crate::body::rope::{Frames, Rope};
 use crate::body::{Body, unfold};
 use crate::negotiate::{Encoding, Shape};
 use crate::paging::{ListOptions, Moment, Resume};
 use crate::read::selects;
 use crate::render::Frame;
 use crate::resource::Resource;
-use crate::rope::{Frames, Rope};
 use crate::status::Refusal;
 use crate::stored::{Known, Line, restamp};
 use crate::{answer, websocket};

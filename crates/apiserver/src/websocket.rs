@@ -15,9 +15,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::api::Ask;
+use crate::body::rope::{FRAME_BYTES, Rope};
 use crate::body::{Body, full};
 use crate::frames::{answers, frame, header};
-use crate::rope::{FRAME_BYTES, Rope};
 use crate::status::Refusal;
 use crate::watch::Follower;
 

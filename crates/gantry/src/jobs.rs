@@ -62,7 +62,7 @@ impl Part {
             settings: live.clone(),
             reviewer: settings.user_access.is_checked().then(reviewer),
             scout: Arc::new(Scout::new(catalog)),
-            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle), live.clone())?),
+            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle), live)?),
             handle,
         })
     }

@@ -148,10 +148,9 @@ fn update(new: &mut Value, old: &Value) {
         }
         put(new, "status", json!({ "loadBalancer": {} }));
     }
-    if is_external(old) && !is_external(new) {
-        if same(new, old, "spec.externalTrafficPolicy") {
-            remove(new, "spec.externalTrafficPolicy");
-        }
+    let was_external = is_external(old) && !is_external(new);
+    if was_external && same(new, old, "spec.externalTrafficPolicy") {
+        remove(new, "spec.externalTrafficPolicy");
     }
     if needs_health_check(old) && !needs_health_check(new) && same(new, old, HEALTH_CHECK_PORT) {
         remove(new, HEALTH_CHECK_PORT);

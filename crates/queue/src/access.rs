@@ -212,7 +212,7 @@ pub enum KeptBack {
         /// The author.
         user: String,
         /// What the author may not do.
-        asked: Attributes,
+        asked: Box<Attributes>,
         /// Where.
         namespace: String,
         /// What the server said, after a colon.
@@ -315,6 +315,7 @@ fn look(
             Some(Answer::NoKind) if without_kind => {}
             Some(Answer::Denied { asked, reason }) => {
                 let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+                let asked = Box::new(asked);
                 return Err(KeptBack::Denied { user, asked, namespace, reason });
             }
             Some(Answer::Unanswered(why)) => {

@@ -403,7 +403,7 @@ fn create(seen: &Seen, plan: &mut Plan) {
         let Ok(made) = &item.made else { continue };
         match item.standing {
             Standing::Absent => {
-                plan.steps.extend(made_for(wrapper, made, seen.settings.user_access))
+                plan.steps.extend(made_for(wrapper, made, seen.settings.user_access));
             }
             Standing::Going => plan.held.push(Held {
                 about: wrapper.about(),

@@ -84,7 +84,7 @@ pub enum OpenError {
     #[error(
         "{} is in use by {}; stop it, or use another directory",
         path.display(),
-        holder.as_ref().map_or("another process".to_owned(), ToString::to_string)
+        holder.as_ref().map_or_else(|| "another process".to_owned(), ToString::to_string)
     )]
     InUse {
         /// The directory.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use gantry_apiserver::Caller;
-use gantry_apiserver::aggregation::{Aggregated, AggregatedResource, Rows};
+use gantry_apiserver::discovery::aggregation::{Aggregated, AggregatedResource, Rows};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};

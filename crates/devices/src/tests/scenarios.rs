@@ -273,7 +273,7 @@ fn terms_of_one_claim_share_a_device_that_has_enough() {
         ("one of either form", sum("4"), alone("6"), alone("6500m")),
     ];
     for (why, first, second, more) in table {
-        let both = request(&[&[&[first.clone()], &[second]]]);
+        let both = request(&[&[std::slice::from_ref(&first), &[second]]]);
         let found = granted(&mem(10), &both);
         assert_eq!(names(&mem(10), &found), [["d"], ["d"]], "{why}");
         assert_eq!(amounts(&found), [[4], [6]], "{why}");

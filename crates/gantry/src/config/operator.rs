@@ -15,8 +15,10 @@ use super::values::{Layer, Origin, Remark, Report, Values};
 
 mod devices;
 mod metrics;
+mod secret_reference;
 
 pub use devices::{Devices, Webhook};
+pub use secret_reference::SecretReference;
 
 /// The configuration, as the keys of the file are named. Every value is valid, and zeros that stand
 /// for a default have been replaced by it.
@@ -218,7 +220,7 @@ pub struct Scaling {
     /// How machines are added.
     pub machine_sets_strategy: MachineSets,
     /// The Secret for machine pools; none for MachineSets.
-    #[serde(deserialize_with = "reference")]
+    #[serde(deserialize_with = "secret_reference::optional")]
     pub ocm_secret_ref: Option<SecretReference>,
     /// Where the service of machine pools is.
     pub ocm_url: String,
@@ -242,15 +244,6 @@ pub enum MachineSets {
     Reuse,
     /// A copy of it is made.
     Duplicate,
-}
-
-/// A Secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretReference {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
 }
 
 /// Simulated nodes.
@@ -483,19 +476,6 @@ fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Err
 
 fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
-}
-
-fn reference<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SecretReference>, D::Error> {
-    #[derive(serde::Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Both {
-        name: Option<String>,
-        namespace: Option<String>,
-    }
-    let Both { name, namespace } = Both::deserialize(deserializer)?;
-    Ok(name.zip(namespace).map(|(name, namespace)| SecretReference { namespace, name }))
 }
 
 #[cfg(test)]

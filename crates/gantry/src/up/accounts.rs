@@ -47,6 +47,7 @@ pub(super) fn sample_driver(api: &Api) -> Door {
 }
 
 /// The administrator to whom the kubeconfig of the cluster belongs.
+#[must_use]
 pub fn administrator(api: &Api) -> Door {
     let groups = [gantry_serve::pki::MASTERS.to_owned()];
     Door::of(api, Caller::authenticated(gantry_serve::pki::ADMIN, &groups))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gantry_api::quantity::Quantity;
 use gantry_apiserver::Api;
-use gantry_apiserver::aggregation::{Aggregated, AggregatedResource, Rows};
+use gantry_apiserver::discovery::aggregation::{Aggregated, AggregatedResource, Rows};
 use gantry_controller::Handle;
 use gantry_process::clock::Clock;
 use gantry_reconcile::{Key, Meta, World};

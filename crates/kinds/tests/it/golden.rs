@@ -69,7 +69,9 @@ impl Allocate for Placeholder {
 pub(crate) fn allocate(object: &mut Value, old: Option<&Value>) -> Result<(), Vec<Invalid>> {
     service::allocate(object, old, &mut Placeholder).map_err(|refusal| match refusal {
         Refusal::Invalid(faults) => faults,
-        Refusal::Internal(words) | Refusal::Failure(words) => panic!("{words}"),
+        Refusal::Internal(words) | Refusal::Failure(words) => {
+            unreachable!("a placeholder has room: {words}")
+        }
     })
 }
 

@@ -42,12 +42,12 @@ impl Allocate for Counter {
     }
 }
 
-fn service(spec: Value) -> Value {
+fn service(spec: &Value) -> Value {
     json!({ "metadata": { "name": "s" }, "spec": spec })
 }
 
 /// Node ports by protocol, or what is said instead.
-fn ports(spec: Value, old: Option<&Value>) -> Result<Vec<i64>, String> {
+fn ports(spec: &Value, old: Option<&Value>) -> Result<Vec<i64>, String> {
     let mut service = service(spec);
     allocate(&mut service, old, &mut Counter::new()).map_err(shown)?;
     let numbers = list(&service, "spec.ports").iter().map(|port| port_numbers(port).1);
@@ -68,7 +68,7 @@ fn shown(refusal: Refusal) -> String {
 #[test]
 fn a_service_gets_what_it_needs_and_keeps_it() {
     let spec = json!({ "type": "NodePort", "ports": [{ "port": 1, "protocol": "TCP" }] });
-    let mut stored = service(spec);
+    let mut stored = service(&spec);
     let mut from = Counter::new();
     allocate(&mut stored, None, &mut from).unwrap();
     assert_eq!(at(&stored, "spec.clusterIPs"), &json!(["10.0.0.1"]));
@@ -100,17 +100,17 @@ fn protocols_of_one_service_share_a_node_port() {
         (json!([53, 30_080]), json!([54, 30_080]), Err(format!("spec.ports[1].nodePort: {taken}"))),
     ];
     for (tcp, udp, expected) in table {
-        assert_eq!(ports(two(tcp.clone(), udp.clone()), None), expected, "{tcp} {udp}");
+        assert_eq!(ports(&two(tcp.clone(), udp.clone()), None), expected, "{tcp} {udp}");
     }
     // A change may share whatever it asks for.
-    let old = service(json!({ "type": "ClusterIP", "clusterIP": "10.0.0.5",
+    let old = service(&json!({ "type": "ClusterIP", "clusterIP": "10.0.0.5",
         "clusterIPs": ["10.0.0.5"] }));
     let shared = two(json!([53, 30_080]), json!([54, 30_080]));
-    assert_eq!(ports(shared, Some(&old)), Ok(vec![30_080, 30_080]));
+    assert_eq!(ports(&shared, Some(&old)), Ok(vec![30_080, 30_080]));
     let mut twice = two(json!([53, 30_080]), json!([54, 30_080]));
     twice["ports"][1]["protocol"] = json!("TCP");
     assert_eq!(
-        ports(twice, Some(&old)),
+        ports(&twice, Some(&old)),
         Err("failure: duplicate nodePort: {TCP 30080}".to_owned())
     );
 }
@@ -121,14 +121,14 @@ fn health_checks_have_a_port_of_their_own() {
         json!({ "type": "LoadBalancer", "externalTrafficPolicy": policy,
             "healthCheckNodePort": health, "ports": [{ "port": 1, "protocol": "TCP" }] })
     };
-    assert_eq!(ports(balancer("Local", 0), None), Ok(vec![30_001, 30_002]));
-    assert_eq!(ports(balancer("Local", 30_500), None), Ok(vec![30_001, 30_500]));
+    assert_eq!(ports(&balancer("Local", 0), None), Ok(vec![30_001, 30_002]));
+    assert_eq!(ports(&balancer("Local", 30_500), None), Ok(vec![30_001, 30_500]));
     let words = "internal: failed to allocate requested HealthCheck NodePort 30009: provided port \
                  is already allocated";
-    assert_eq!(ports(balancer("Local", 30_009), None), Err(words.to_owned()));
+    assert_eq!(ports(&balancer("Local", 30_009), None), Err(words.to_owned()));
     let mut without = balancer("Cluster", 0);
     without["allocateLoadBalancerNodePorts"] = json!(false);
-    assert_eq!(ports(without, None), Ok(vec![0, 0]), "nothing was asked for");
+    assert_eq!(ports(&without, None), Ok(vec![0, 0]), "nothing was asked for");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn what_cannot_be_had_is_refused_in_the_words_of_kubernetes() {
         ),
     ];
     for (spec, expected) in table {
-        assert_eq!(ports(spec.clone(), None), Err(expected.to_owned()), "{spec}");
+        assert_eq!(ports(&spec, None), Err(expected.to_owned()), "{spec}");
     }
 }
 
@@ -183,7 +183,7 @@ fn what_cannot_be_had_is_refused_in_the_words_of_kubernetes() {
 fn headless_and_external_services_get_nothing() {
     let headless = json!({ "clusterIP": "None", "clusterIPs": ["None"] });
     for spec in [json!({ "type": "ExternalName" }), headless] {
-        let mut service = service(spec.clone());
+        let mut service = service(&spec);
         allocate(&mut service, None, &mut Counter::new()).unwrap();
         assert_eq!(at(&service, "spec"), &spec);
     }
