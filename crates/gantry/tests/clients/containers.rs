@@ -56,6 +56,7 @@ impl House {
             version: "test",
             plugins: Plugins::default(),
             nodes: Some(Arc::new(Containers::new(logs.clone(), clock.clone()))),
+            token_secrets: false,
         };
         let metrics = Metrics::new(&Build::default());
         let counters = Counters::register(&metrics).unwrap();

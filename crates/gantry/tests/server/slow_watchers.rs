@@ -169,6 +169,7 @@ async fn unread_watches_hold_no_objects() {
     );
     assert!(listed < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(listed));
     assert!(peak < baseline + UNREAD_BOUND, "{} MB became {} MB", mb(baseline), mb(peak));
+    assert_eq!(unread.len(), UNREAD, "all of them are still open");
     // Whoever reads gets every object whole.
     let path = format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=5");
     let mut watch = super::client(&server, Protocol::Http2).open(Request::get(path)).await.unwrap();

@@ -345,7 +345,7 @@ async fn wrapped_by(cluster: &Cluster, user: &str, name: &str, object: &Value) -
 }
 
 /// An object of RBAC in the namespace `default`.
-fn rbac(kind: &str, name: &str, fields: Value) -> Value {
+fn rbac(kind: &str, name: &str, fields: &Value) -> Value {
     let mut object = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": { "name": name },
     });
@@ -360,7 +360,7 @@ fn binding_to(name: &str, role: &str) -> Value {
     rbac(
         "RoleBinding",
         name,
-        json!({
+        &json!({
             "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": role },
             "subjects": [{ "apiGroup": group, "kind": "User", "name": "mallory" }],
         }),
@@ -397,7 +397,7 @@ async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
         ("mallory", "view", binding_to("view", "view"), "cannot create resource \"rolebindings\""),
         ("mallory", "token", token, "cannot create resource \"secrets\""),
         ("carol", "bind", binding_to("bind", "cluster-admin"), lacks),
-        ("carol", "escalate", rbac("Role", "escalate", everything), lacks),
+        ("carol", "escalate", rbac("Role", "escalate", &everything), lacks),
     ];
     for (user, name, object, words) in table {
         let seen = wrapped_by(&cluster, user, name, &object).await;
@@ -424,8 +424,6 @@ async fn attack_wrapped_objects_give_no_rights_that_their_author_lacks() {
     for (version, kind, words) in table {
         let name = kind.to_lowercase();
         let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name } });
-        let kubeconfig = cluster.process.kubeconfig();
-        assert!(kubeconfig.exists());
         let request = Request::post(WRAPPERS, &wrapper(&name, "", &object));
         assert!(cluster.client.send(request).await.unwrap().status.is_success());
         let path = format!("{WRAPPERS}/{name}");
