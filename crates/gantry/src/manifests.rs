@@ -326,7 +326,13 @@ fn simulation() -> Vec<Value> {
     let everywhere = cluster_wide(
         name,
         about,
-        &[rule("", &["nodes"], &["patch"]), rule("", &["nodes/status", "pods/status"], &["patch"])],
+        &[
+            rule("", &["nodes"], &["patch"]),
+            rule("", &["nodes/status", "pods/status"], &["patch"]),
+            // Whether what pods claim is there before they start.
+            rule("resource.k8s.io", &["resourceclaims"], READ),
+            rule("", &["persistentvolumeclaims"], READ),
+        ],
     );
     let leases = rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"]);
     let place = json!({ "name": name, "namespace": NODE_LEASES, "labels": labels() });

@@ -78,7 +78,8 @@ fn as_recorded(user: User) -> Caller {
 }
 
 /// The roles of the accounts, and their bindings.
-pub(super) fn rights(access: UserAccess) -> Vec<Value> {
+#[must_use]
+pub fn rights(access: UserAccess) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let reader = vec![rule("*", &["*"], &["get", "list", "watch"])];
     let mut queue = jobs::rules();
@@ -107,7 +108,11 @@ pub(super) fn rights(access: UserAccess) -> Vec<Value> {
     let driver = vec![
         rule(devices, &["devicedrivers", "devicepools"], &own),
         rule(devices, &["deviceclaims"], &["get", "list", "watch"]),
-        rule(devices, &["deviceclaims/status"], &["patch"]),
+        rule(
+            devices,
+            &["deviceclaims/status", "devicedrivers/status", "devicepools/status"],
+            &["patch"],
+        ),
         rule("", &["events"], &["create", "patch"]),
     ];
     let accounts = [(READER, reader), (QUEUE, queue), (SCALING, scaling), (SAMPLE_DRIVER, driver)];

@@ -69,8 +69,8 @@ pub(crate) fn wrapper(name: &str, leaf: &str, replicas: u32, requests: &Value) -
 
 /// What must be there before the operator is: its rights, the users', and the trees.
 pub(crate) async fn prepare(site: &Site) {
-    for file in ["check-user-access", "quota"] {
-        site.apply_file(&manifests().join(format!("optional/{file}.yaml"))).await;
+    for file in ["45-check-user-access.yaml", "optional/quota.yaml"] {
+        site.apply_file(&manifests().join(file)).await;
     }
     for object in grant("wraps", &["bob"], "workload.codeflare.dev", "appwrappers") {
         site.apply(&object).await;

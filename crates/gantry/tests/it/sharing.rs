@@ -34,6 +34,9 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     installed.extend(gantry_sharing::admin_roles::admin_roles().iter().map(|it| name(&it.object)));
     installed.extend(gantry_sim::rights::rights().iter().map(name));
     installed.extend(gantry::devices::rights().iter().map(name));
+    let accounts = gantry::up::accounts::rights(gantry_queue::UserAccess::OnBehalf);
+    let everywhere = accounts.iter().filter(|it| it["metadata"]["namespace"].is_null());
+    installed.extend(everywhere.map(name));
     let questions = Questions { devices: Some(Mode::Gate), authors: true };
     let told = questions.configurations(|_| serde_json::Value::Null, Failure::Refuse, "u");
     installed.extend(told.iter().map(|it| name(&it.configuration)));

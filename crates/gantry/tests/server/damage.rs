@@ -105,7 +105,8 @@ async fn a_second_server_on_the_same_data_is_refused() {
     let first = start(&data).await;
     let said = refusal(plan().data(&data).start(&Clock::system()).await);
     let store = data.join("store");
-    assert!(said.contains(&format!("{} is in use by another process", store.display())), "{said}");
+    assert!(said.contains(&format!("{} is in use by process ", store.display())), "{said}");
+    assert!(said.contains("which serves https://127.0.0.1:"), "{said}");
     let client = client(&first, Protocol::Http2);
     make(&client, "still-served", "").await;
 }

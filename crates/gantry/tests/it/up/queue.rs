@@ -239,8 +239,9 @@ async fn rq_10_a_job_on_a_dead_node_runs_again_elsewhere() {
 /// The trees of somebody else, in a cluster that nobody told to ask who writes AppWrappers: the queue refuses.
 #[tokio::test(flavor = "multi_thread")]
 async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
+    // Nobody is asked when they are created: the queue itself keeps to the bindings.
     let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--quota");
-    let cluster = Cluster::start(plan).await;
+    let cluster = Cluster::start(plan.flag("--check-user-access=false")).await;
     let quotas = "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
     for subtree in trees() {
         cluster.post(quotas, &subtree).await;
@@ -291,6 +292,27 @@ async fn qu_12_and_qu_13_the_queue_gives_nobody_more_than_is_theirs() {
         "{}{}",
         page.out,
         page.err
+    );
+}
+
+/// Where authors are recorded, a leaf of others is refused when the AppWrapper is created.
+#[tokio::test(flavor = "multi_thread")]
+async fn qu_12_a_leaf_of_others_is_refused_at_admission() {
+    let plan = Plan::new(env!("CARGO_BIN_EXE_gantry")).flag("--ephemeral").flag("--quota");
+    let cluster = Cluster::start(plan).await;
+    let quotas = "/apis/quota.codeflare.dev/v1alpha1/namespaces/default/quotasubtrees";
+    for subtree in trees() {
+        cluster.post(quotas, &subtree).await;
+    }
+    let counted = |it: &Value| it["status"]["children"].is_array();
+    cluster.until(&format!("{quotas}/leaves"), "was counted", counted).await;
+    let foreign = charged("foreign", "gold", 1, &json!({ "cpu": "100m" }));
+    let answer = cluster.client.send(Request::post(WRAPPERS, &foreign)).await.unwrap();
+    assert_eq!(answer.status.as_u16(), 403, "{}", answer.text());
+    assert!(
+        answer.text().contains("of quota tree team is bound to namespace"),
+        "{}",
+        answer.text()
     );
 }
 
