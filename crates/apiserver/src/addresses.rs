@@ -37,6 +37,8 @@ pub(crate) struct Allocator(Arc<Shared>);
 
 struct Shared {
     network: u32,
+    /// The network as text, such as `10.96.0.0/16`.
+    range: String,
     /// Addresses that can be given to services; the end is excluded.
     addresses: Range<u32>,
     store: Shelf,
@@ -69,9 +71,10 @@ impl Allocator {
     /// last are those of the network, and the second is the server's.
     pub(crate) fn new(network: Ipv4Addr, bits: u8, store: Shelf) -> Self {
         let count = 1_u32.checked_shl(32 - u32::from(bits.clamp(8, 30))).unwrap_or(4);
+        let range = format!("{network}/{bits}");
         let network = u32::from(network);
         let addresses = network + 1..network + count - 1;
-        Self(Arc::new(Shared { network, addresses, store, state: Mutex::default() }))
+        Self(Arc::new(Shared { network, range, addresses, store, state: Mutex::default() }))
     }
 
     /// The server's own address.
@@ -191,7 +194,8 @@ impl Allocate for Claims {
         let allocator = self.allocator.clone();
         let ours = number(wanted).filter(|it| allocator.0.addresses.contains(it));
         let Some(address) = ours else {
-            let outside = Unavailable::IpNotInRange(wanted);
+            let range = allocator.0.range.clone();
+            let outside = Unavailable::IpNotInRange { ip: wanted, range };
             return Err(if self.dry_run { outside } else { Unavailable::IpInNoNetwork });
         };
         if self.dry_run {
@@ -354,7 +358,9 @@ mod tests {
         assert_eq!(dry.any_cluster_ip(), Ok(ip("10.96.0.0")));
         assert_eq!(dry.cluster_ip(ip("10.96.0.5")), Ok(()));
         let outside = ip("10.97.0.5");
-        assert_eq!(dry.cluster_ip(outside), Err(Unavailable::IpNotInRange(outside)));
+        let range = "10.96.0.0/28".to_owned();
+        let refused = Err(Unavailable::IpNotInRange { ip: outside, range });
+        assert_eq!(dry.cluster_ip(outside), refused);
         assert_eq!(dry.node_port(30_080), Ok(()));
         let mut claims = allocator.claim(false);
         assert_eq!(claims.cluster_ip(ip("10.96.0.5")), Ok(()));

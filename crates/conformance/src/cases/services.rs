@@ -64,7 +64,8 @@ async fn addresses(talk: &mut Conversation) -> Outcome {
     let dry = with(SERVICES, "dryRun=All");
     let outside = service("a", &json!({ "clusterIP": "192.0.2.1" }));
     let message = "Service \"a\" is invalid: spec.clusterIPs: Invalid value: [\"192.0.2.1\"]: \
-                   failed to allocate IP 192.0.2.1: provided IP 192.0.2.1 is not in the valid range";
+                   failed to allocate IP 192.0.2.1: the provided IP (192.0.2.1) is not in the valid \
+                   range. The range of valid IPs is 10.96.0.0/16";
     talk.post(&dry, &outside).await?.refused(422, "Invalid", message)?;
     Ok(())
 }

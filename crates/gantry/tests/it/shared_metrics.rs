@@ -118,7 +118,10 @@ pub(crate) async fn metrics_are_for_readers(site: &Site) {
     };
     assert!(text.contains("gantry_build_info") && text.ends_with("# EOF\n"), "{text}");
 
-    let forged = format!("{}x", &reader[..reader.len() - 1]);
+    // Not the last letter of the signature: some of its bits may stand for nothing.
+    let at = reader.len() - 10;
+    let other = if reader.as_bytes()[at] == b'x' { "y" } else { "x" };
+    let forged = format!("{}{other}{}", &reader[..at], &reader[at + 1..]);
     let denied = "user \"system:serviceaccount:default:tenant\" may not get /metrics";
     let table = [
         ("nobody", None, metrics(), 401, "send a token"),

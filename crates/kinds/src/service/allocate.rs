@@ -50,8 +50,13 @@ pub enum Unavailable {
     #[error("the provided network does not match the current range")]
     IpInNoNetwork,
     /// A dry run asks for an address outside the network.
-    #[error("provided IP {0} is not in the valid range")]
-    IpNotInRange(IpAddr),
+    #[error("the provided IP ({ip}) is not in the valid range. The range of valid IPs is {range}")]
+    IpNotInRange {
+        /// The address.
+        ip: IpAddr,
+        /// The network of the cluster.
+        range: String,
+    },
     /// A service has the port.
     #[error("provided port is already allocated")]
     PortAllocated,
