@@ -3,7 +3,9 @@
 use anyhow::Context as _;
 use gantry_apiserver::Api;
 use gantry_placement::admission::{self, Failure, Mode, Question};
+use gantry_queue::app_wrapper::{AUTHOR, AppWrapper};
 use gantry_queue::author;
+use gantry_reconcile::{Key, View as _};
 use gantry_sharing::inventory::ObjectKind;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -113,6 +115,9 @@ pub async fn settle(
             anyhow::ensure!(gone, "could not remove {path}: {}", said["message"]);
         }
     }
+    let path = ObjectKind::MutatingWebhookConfiguration.path(author::CONFIGURATION)?;
+    let (status, _) = door.ask(Method::GET, &path, "application/json", None).await?;
+    let begins = questions.authors && status == StatusCode::NOT_FOUND;
     // It cannot be absent while the server is there; where a server is started without it, on the
     // same directory, pods are as on any other.
     let client = |path: &str| service(NAMESPACE, path);
@@ -123,6 +128,33 @@ pub async fn settle(
         let path = kind.path(configuration["metadata"]["name"].as_str().unwrap_or_default())?;
         let installed = door.install(&path, &configuration).await;
         installed.with_context(|| format!("could not install {path}"))?;
+    }
+    if begins {
+        remove_unrecorded_authors(door).await?;
+    }
+    Ok(())
+}
+
+/// Removes the authors that AppWrappers name from before authors were recorded: anybody could write those.
+///
+/// The queue compares times for that, which are whole seconds. One that was written in the very second in which
+/// recording began would be believed, and its items created in the name of whomever it names.
+async fn remove_unrecorded_authors(door: &Door) -> anyhow::Result<()> {
+    let all = AppWrapper::RESOURCE.collection("")?;
+    let (status, list) = door.ask(Method::GET, &all, "application/json", None).await?;
+    anyhow::ensure!(status.is_success(), "could not list AppWrappers: {}", list["message"]);
+    for object in list["items"].as_array().into_iter().flatten() {
+        let metadata = &object["metadata"];
+        if metadata["annotations"][AUTHOR].is_null() {
+            continue;
+        }
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let path = AppWrapper::RESOURCE.path(&Key::new(text("namespace"), text("name")))?;
+        let patch = json!({"metadata": {"annotations": {AUTHOR: null}}});
+        let merge = "application/merge-patch+json";
+        let (status, said) = door.ask(Method::PATCH, &path, merge, Some(&patch)).await?;
+        let done = status.is_success() || status == StatusCode::NOT_FOUND;
+        anyhow::ensure!(done, "could not remove the author from {path}: {}", said["message"]);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use gantry_testkit::embedded::Plan;
 use gantry_testkit::http::Request;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::{Cluster, JOBS, template};
@@ -474,6 +475,29 @@ async fn attack_the_account_of_the_queue_binds_no_roles() {
         author_wrapper("job")["spec"]["resources"]["GenericItems"][0]["generictemplate"].clone();
     let seen = wrapped_by(&cluster, "mallory", "job", &job).await;
     assert_eq!(seen["status"]["state"], "Running", "{seen:#}");
+}
+
+/// An author that somebody wrote while nobody recorded authors is gone when recording begins, however soon.
+#[tokio::test(flavor = "multi_thread")]
+async fn attack_an_author_from_before_recording_is_removed() {
+    const AUTHOR: &str = "workload.codeflare.dev/gantry-author";
+    let folder = tempfile::tempdir().unwrap();
+    let plan = || Plan::new(env!("CARGO_BIN_EXE_gantry")).data(folder.path().join("data"));
+    let cluster = Cluster::start(plan().flag("--check-user-access=false")).await;
+    let mut waits = author_wrapper("forged");
+    // More than any node has: it waits for as long as it is there.
+    waits["spec"]["resources"]["GenericItems"][0]["custompodresources"] =
+        json!([{ "replicas": 1, "requests": { "cpu": 100_000 } }]);
+    let forged = json!({ "username": "admin", "groups": ["system:masters"] }).to_string();
+    waits["metadata"]["annotations"] = json!({ AUTHOR: forged });
+    cluster.post(WRAPPERS, &waits).await;
+    let path = format!("{WRAPPERS}/forged");
+    let seen = cluster.get(&path).await;
+    assert_eq!(seen["metadata"]["annotations"][AUTHOR], forged, "nobody looks: {seen:#}");
+    cluster.stop(Signal::TERM).await;
+    let cluster = Cluster::start(plan()).await;
+    let seen = cluster.get(&path).await;
+    assert_eq!(seen["metadata"]["annotations"][AUTHOR], Value::Null, "{seen:#}");
 }
 
 /// A kind that the server does not have is an end, and one that comes later is not missed.
