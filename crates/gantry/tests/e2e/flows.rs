@@ -84,7 +84,8 @@ async fn workloads_look_as_on_a_real_control_plane() {
         differences.extend(found.into_iter().flatten());
     }
     say(&format!("the flows of workloads took {:.1?}", clock.moment() - began));
-    assert!(differences.is_empty(), "{} differences, listed above", differences.len());
+    let listed: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    assert!(listed.is_empty(), "{} differences:\n{}", listed.len(), listed.join("\n"));
 }
 
 /// Every file, in order.
