@@ -8,7 +8,7 @@ use super::slow_watchers::{mb, resident};
 use super::{client, done, get, plan};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const COUNT: usize = 12;
+const COUNT: usize = 30;
 const PROPERTIES: usize = 5_000;
 /// What they may cost altogether: the text, what the store remembers of its changes, and as many
 /// compiled schemas as are kept. Compiled twice each, with their trees, they took 160 MB.
