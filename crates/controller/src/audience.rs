@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gantry_reconcile::world::AnyShelf;
-use gantry_reconcile::{Change, Controller, Kind, Outcome, Place, World, Write};
+use gantry_reconcile::{
+    Change, Controller, FactChange, Key, Kind, Observer, Outcome, Place, World, Write,
+};
 use tokio::sync::watch;
 
 use crate::meters::Meters;
+use crate::outside::AnyInquiry;
 use crate::wake_queue::Queue;
 
-/// The controllers, each with its queue.
+/// The observers, controllers and inquiries, each with its queue.
 pub struct Audience {
     world: Arc<World>,
     listeners: Vec<Listener>,
@@ -26,10 +29,56 @@ pub struct Audience {
     fills: watch::Sender<()>,
 }
 
-/// A controller and where it waits for work.
-struct Listener {
-    controller: Arc<dyn Controller>,
-    queue: Arc<Queue>,
+/// What is shown changes.
+#[derive(Clone)]
+pub(crate) enum Listener {
+    /// Is shown each change before the others are asked about it.
+    Observer(Arc<dyn Observer>),
+    /// A controller and where its keys wait.
+    Controller(Arc<dyn Controller>, Arc<Queue>),
+    /// An inquiry and where its keys wait.
+    Inquiry(Arc<dyn AnyInquiry>, Arc<Queue>),
+}
+
+impl Listener {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Observer(observer) => observer.name(),
+            Self::Controller(controller, _) => controller.name(),
+            Self::Inquiry(inquiry, _) => inquiry.name(),
+        }
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        match self {
+            Self::Observer(observer) => observer.kinds(),
+            Self::Controller(controller, _) => controller.kinds(),
+            Self::Inquiry(inquiry, _) => inquiry.kinds(),
+        }
+    }
+
+    fn is_controller(&self, name: &str) -> bool {
+        matches!(self, Self::Controller(controller, _) if controller.name() == name)
+    }
+}
+
+/// What keeps the cache of a controller up to date.
+pub(crate) struct CacheOf(pub(crate) Arc<dyn Controller>);
+
+impl Observer for CacheOf {
+    fn name(&self) -> &'static str {
+        self.0.observer().map_or_else(|| self.0.name(), Observer::name)
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.0.observer().map(Observer::kinds).unwrap_or_default()
+    }
+
+    fn observe(&self, world: &World, change: &Change) {
+        if let Some(observer) = self.0.observer() {
+            observer.observe(world, change);
+        }
+    }
 }
 
 /// Who listens to what happens on one shelf.
@@ -49,22 +98,17 @@ impl Circle {
 }
 
 impl Audience {
-    /// These controllers, which look at `world`.
-    pub(crate) fn new(
-        world: Arc<World>,
-        members: impl IntoIterator<Item = (Arc<dyn Controller>, Arc<Queue>)>,
-        meters: Meters,
-    ) -> Self {
+    /// These look at `world`. Observers are shown a change first.
+    pub(crate) fn new(world: Arc<World>, mut listeners: Vec<Listener>, meters: Meters) -> Self {
+        listeners.sort_by_key(|it| !matches!(it, Listener::Observer(_)));
         let mut all: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
-        let mut listeners = Vec::new();
-        for (controller, queue) in members {
-            for kind in controller.kinds() {
+        for (place, listener) in listeners.iter().enumerate() {
+            for kind in listener.kinds() {
                 let circle = all.entry(kind.place().clone()).or_default();
-                if circle.last() != Some(&listeners.len()) {
-                    circle.push(listeners.len());
+                if circle.last() != Some(&place) {
+                    circle.push(place);
                 }
             }
-            listeners.push(Listener { controller, queue });
         }
         let circle = |(place, listeners)| {
             let shelf = world.at(&place)?;
@@ -78,7 +122,7 @@ impl Audience {
     /// Adds a shelf that one controller listens to from now on. Returns whether there was none.
     pub(crate) fn add(&self, controller: &str, kind: &Kind) -> bool {
         let listeners = self.listeners.iter().enumerate();
-        let listeners = listeners.filter(|(_, it)| it.controller.name() == controller);
+        let listeners = listeners.filter(|(_, it)| it.is_controller(controller));
         let listeners = listeners.map(|(at, _)| at).collect();
         let (shelf, is_new) = self.world.add(kind);
         if is_new {
@@ -118,7 +162,7 @@ impl Audience {
     pub(crate) fn learn(&self, controller: &str, write: &Write, outcome: &Outcome) {
         for shelf in self.world.views(write.resource()) {
             let place = shelf.place();
-            let looks = |at: &usize| self.listeners[*at].controller.name() == controller;
+            let looks = |at: &usize| self.listeners[*at].is_controller(controller);
             if self.circle(&place).is_some_and(|it| it.listeners.iter().any(looks)) {
                 self.make(&place, |shelf| (shelf.learn(write, outcome).into_iter().collect(), ()));
             }
@@ -185,22 +229,55 @@ impl Audience {
 
     /// One bad object must not silence the rest: a panic is counted, and the next change is told.
     fn tell(&self, listener: &Listener, change: &Change) {
-        let Listener { controller, queue } = listener;
-        let wakes = AssertUnwindSafe(|| controller.wakes(&self.world, change));
-        match catch_unwind(wakes) {
-            Ok(keys) => keys.into_iter().for_each(|key| queue.wake(key)),
-            Err(_) => {
-                let name = controller.name();
-                self.meters.panicked(name);
-                tracing::error!(controller = name, change = ?change, "controller panicked on a change");
+        match listener {
+            Listener::Observer(observer) => {
+                self.guard(listener.name(), change, || observer.observe(&self.world, change));
+            }
+            Listener::Controller(controller, queue) => {
+                let keys = || controller.enqueue(&self.world, change);
+                self.enqueue(queue, self.guard(listener.name(), change, keys));
+            }
+            Listener::Inquiry(inquiry, queue) => {
+                let keys = || inquiry.enqueue(&self.world, change);
+                self.enqueue(queue, self.guard(listener.name(), change, keys));
             }
         }
+    }
+
+    /// Shows a change of a fact to the controllers that decide by such facts.
+    pub(crate) fn show_fact(&self, change: &FactChange) {
+        for listener in &self.listeners {
+            if let Listener::Controller(controller, queue) = listener
+                && controller.facts().contains(&change.kind())
+            {
+                let keys = || controller.enqueue_for_fact(&self.world, change);
+                self.enqueue(queue, self.guard(listener.name(), change, keys));
+            }
+        }
+    }
+
+    fn enqueue(&self, queue: &Queue, keys: Option<Vec<Key>>) {
+        keys.into_iter().flatten().for_each(|key| queue.wake(key));
+    }
+
+    fn guard<R>(
+        &self,
+        name: &'static str,
+        change: &dyn fmt::Debug,
+        act: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let result = catch_unwind(AssertUnwindSafe(act)).ok();
+        if result.is_none() {
+            self.meters.panicked(name);
+            tracing::error!(listener = name, change = ?change, "panicked on a change");
+        }
+        result
     }
 }
 
 impl fmt::Debug for Audience {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.listeners.iter().map(|it| it.controller.name());
+        let names = self.listeners.iter().map(Listener::name);
         to.debug_list().entries(names).finish()
     }
 }

@@ -23,6 +23,10 @@ pub struct Meters {
     objects: Family<KindLabel, Gauge>,
     unreadable: Family<KindLabel, Counter>,
     events: Family<EventLabels, Counter>,
+    calls: Family<CallLabels, Counter>,
+    call_seconds: Family<PurposeLabels, Histogram, Buckets>,
+    calls_under_way: Gauge,
+    inquiries: Family<InquiryLabels, Counter>,
     leading: Gauge,
 }
 
@@ -52,6 +56,38 @@ struct KindLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EventLabels {
     result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    protocol: &'static str,
+    purpose: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PurposeLabels {
+    protocol: &'static str,
+    purpose: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InquiryLabels {
+    inquiry: &'static str,
+    outcome: &'static str,
+}
+
+/// How an attempt of a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// The target did what was asked for.
+    Done,
+    /// The target refused.
+    Refused,
+    /// Whether the target did it is not known.
+    Unanswered,
+    /// Nobody wants it any more.
+    GivenUp,
 }
 
 /// How a pass ended.
@@ -100,6 +136,20 @@ impl Meters {
             objects: metrics.gauges("cache_objects", "Objects in the cache")?,
             unreadable: metrics.counters("cache_unreadable", "Objects that could not be read")?,
             events: metrics.counters("controller_events", "Events, by what became of them")?,
+            calls: metrics
+                .counters("controller_calls", "Attempts of calls, by purpose and outcome")?,
+            call_seconds: metrics.histograms(
+                "controller_call_seconds",
+                "Time from sending a call to its reply",
+                Buckets::SECONDS,
+            )?,
+            calls_under_way: metrics.register(
+                "controller_calls_under_way",
+                "Calls that were sent and not replied to yet",
+                Gauge::default(),
+            )?,
+            inquiries: metrics
+                .counters("controller_inquiries", "Questions about the outside, by outcome")?,
             leading: metrics.register(
                 "controller_leading",
                 "Whether this process may write: 1 or 0",
@@ -164,6 +214,32 @@ impl Meters {
             Told::Refused => "refused",
         };
         self.events.get_or_create(&EventLabels { result }).inc();
+    }
+
+    pub(crate) fn called(
+        &self,
+        protocol: &'static str,
+        purpose: &'static str,
+        how: CallOutcome,
+        took: Duration,
+    ) {
+        let outcome = match how {
+            CallOutcome::Done => "done",
+            CallOutcome::Refused => "refused",
+            CallOutcome::Unanswered => "unanswered",
+            CallOutcome::GivenUp => "given_up",
+        };
+        self.calls.get_or_create(&CallLabels { protocol, purpose, outcome }).inc();
+        let labels = PurposeLabels { protocol, purpose };
+        self.call_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn calls_under_way(&self, count: usize) {
+        self.calls_under_way.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn inquired(&self, inquiry: &'static str, outcome: &'static str) {
+        self.inquiries.get_or_create(&InquiryLabels { inquiry, outcome }).inc();
     }
 
     pub(crate) fn leading(&self, leading: bool) {

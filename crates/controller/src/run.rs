@@ -8,17 +8,19 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Lost, OnLoss, Tasks};
-use gantry_reconcile::{Controller, Place, Resource, Revision, World};
+use gantry_reconcile::{Controller, Observer, Place, Resource, Revision, World};
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::audience::Audience;
+use crate::audience::{Audience, CacheOf, Listener};
 use crate::cache::{Filter, Reflector, Timing};
 use crate::events;
 use crate::lease::{self, Permit};
 use crate::ledger::Ledger;
 use crate::meters::Meters;
+use crate::outside::calls::{self, Calls};
+use crate::outside::{AnyInquiry, Outside, inquiries};
 use crate::rate::{Limiter, Rate};
 use crate::retry::{self, Retries};
 use crate::wake_queue::Queue;
@@ -109,6 +111,8 @@ pub struct Options {
     pub filters: BTreeMap<Place, Filter>,
     /// Kinds that no server has: their shelves are filled by the caller, through [`Handle::make`].
     pub facts: BTreeSet<Resource>,
+    /// Observers, inquiries and callers.
+    pub outside: Outside,
     /// How long lists and watches may take.
     pub timing: Timing,
     /// How fast the process may ask; absent for no limit.
@@ -130,6 +134,7 @@ impl Default for Options {
         Self {
             filters: BTreeMap::new(),
             facts: BTreeSet::new(),
+            outside: Outside::default(),
             timing: Timing::default(),
             rate: None,
             write_limit: Duration::from_secs(30),
@@ -174,6 +179,9 @@ pub struct Shell {
     lookout: Lookout,
     newcomers: mpsc::Receiver<Newcomer>,
     desks: Vec<Arc<Desk>>,
+    calls: Calls,
+    /// Each with what it needs.
+    inquiries: Vec<(Arc<dyn AnyInquiry>, inquiries::Context)>,
     permit: Permit,
     grant: Option<lease::Grant>,
     scribe: events::Scribe,
@@ -193,7 +201,7 @@ impl Shell {
         options: Options,
         meters: Meters,
     ) -> Result<Self, ShellError> {
-        let world = Arc::new(shelves(&seats)?);
+        let world = Arc::new(shelves(&seats, &options.outside)?);
         for resource in &options.facts {
             if let Some(shelf) = world.find(resource) {
                 // Nothing is known yet, and nobody is waited for.
@@ -202,9 +210,10 @@ impl Shell {
         }
         let queue = |seat: &Seat| Queue::paced(clock.clone(), seat.controller.pace());
         let queues: Vec<_> = seats.iter().map(|seat| Arc::new(queue(seat))).collect();
-        let members =
-            seats.iter().map(|seat| Arc::clone(&seat.controller)).zip(queues.iter().cloned());
-        let audience = Arc::new(Audience::new(world, members, meters.clone()));
+        let asked: Vec<Arc<Queue>> =
+            options.outside.inquiries.iter().map(|_| Arc::new(Queue::new(clock.clone()))).collect();
+        let listeners = listeners(&seats, &queues, &options.outside, &asked);
+        let audience = Arc::new(Audience::new(world, listeners, meters.clone()));
         let limiter = Arc::new(Limiter::new(clock.clone(), options.rate));
         let (grant, permit) = match &options.lease {
             None => (None, Permit::always(clock.clone())),
@@ -222,6 +231,29 @@ impl Shell {
         };
         let (recorder, scribe) = events::recorder(writer.clone(), jitter.fork(), meters.clone());
         let ledger = Ledger::of(Arc::clone(audience.world()));
+        let named =
+            |(seat, queue): (&Seat, &Arc<Queue>)| (seat.controller.name(), Arc::clone(queue));
+        let context = calls::Context {
+            world: Arc::clone(audience.world()),
+            queues: seats.iter().zip(&queues).map(named).collect(),
+            permit: permit.clone(),
+            clock: clock.clone(),
+            meters: meters.clone(),
+            jitter: jitter.fork(),
+        };
+        let Outside { inquiries, callers, call_bounds, .. } = &options.outside;
+        let calls = Calls::new(callers, *call_bounds, context);
+        let inquiry = |(inquiry, queue): (&Arc<dyn AnyInquiry>, Arc<Queue>)| {
+            let context = inquiries::Context {
+                audience: Arc::clone(&audience),
+                queue,
+                permit: permit.clone(),
+                clock: clock.clone(),
+                meters: meters.clone(),
+            };
+            (Arc::clone(inquiry), context)
+        };
+        let inquiries = inquiries.iter().zip(asked).map(inquiry).collect();
         let desk = |(seat, queue): (Seat, &Arc<Queue>)| {
             Arc::new(Desk {
                 retries: Mutex::new(Retries::new(retry::between(retry::KEY), jitter.fork())),
@@ -229,6 +261,7 @@ impl Shell {
                 in_flight: Semaphore::new(options.in_flight.max(1)),
                 seat,
                 queue: Arc::clone(queue),
+                calls: calls.clone(),
                 writer: writer.clone(),
                 audience: Arc::clone(&audience),
                 recorder: recorder.clone(),
@@ -262,6 +295,8 @@ impl Shell {
             lookout,
             newcomers,
             desks,
+            calls,
+            inquiries,
             permit,
             grant,
             scribe,
@@ -310,8 +345,10 @@ impl Shell {
         let hush = CancellationToken::new();
         let (pen, hushed) = (self.scribe, hush.clone());
         scribe.spawn("events", OnLoss::EndOwner, move |_| pen.run(hushed));
+        let outside = (self.calls, self.inquiries);
         let outcome = {
-            let mut work = pin!(start(&self.handle, &self.permit, &self.desks, &mut workers));
+            let mut work =
+                pin!(start(&self.handle, &self.permit, &self.desks, outside, &mut workers));
             loop {
                 let newcomer = tokio::select! {
                     biased;
@@ -402,15 +439,29 @@ async fn start(
     handle: &Handle,
     permit: &Permit,
     desks: &[Arc<Desk>],
+    (calls, inquiries): (Calls, Vec<(Arc<dyn AnyInquiry>, inquiries::Context)>),
     workers: &mut Tasks,
 ) -> Result<(), ShellError> {
     handle.filled().await;
     // From here on everybody is told of everything, beginning with all there is.
     handle.audience().open();
+    // Some questions are asked by processes that do not lead, too.
+    for (inquiry, context) in inquiries {
+        let name = format!("inquiry {}", inquiry.name());
+        workers.spawn(name, OnLoss::EndOwner, move |stop| async move {
+            tokio::select! {
+                // Either may be dropped: a question changes nothing.
+                () = stop.cancelled() => {}
+                () = inquiry.run(context) => {}
+            }
+            Ok(())
+        });
+    }
     if permit.granted().await.is_err() {
         // The keeper of the lease is gone; whoever joins it knows why.
         return std::future::pending().await;
     }
+    workers.spawn("calls".to_owned(), OnLoss::EndOwner, move |stop| calls.run(stop));
     for desk in desks {
         for worker in 0..desk.seat.workers.max(1) {
             let name = format!("{} {worker}", desk.seat.controller.name());
@@ -430,16 +481,41 @@ async fn ended(tasks: &mut Tasks) -> Result<(), ShellError> {
 }
 
 /// A shelf for each view of each kind that somebody looks at.
-fn shelves(seats: &[Seat]) -> Result<World, ShellError> {
+fn shelves(seats: &[Seat], outside: &Outside) -> Result<World, ShellError> {
     let mut names = BTreeSet::new();
-    for seat in seats {
-        let name = seat.controller.name();
+    let controllers = seats.iter().map(|seat| seat.controller.name());
+    let inquiries = outside.inquiries.iter().map(|it| it.name());
+    for name in controllers.chain(inquiries) {
         if !names.insert(name) {
             return Err(ShellError::TwoNames { name });
         }
     }
-    let world = World::new(seats.iter().flat_map(|seat| seat.controller.kinds()));
-    Ok(world)
+    let planned = seats.iter().flat_map(|seat| {
+        let cached = seat.controller.observer().map(Observer::kinds).unwrap_or_default();
+        seat.controller.kinds().into_iter().chain(cached)
+    });
+    let observed = outside.observers.iter().flat_map(|it| it.kinds());
+    let asked = outside.inquiries.iter().flat_map(|it| it.kinds());
+    Ok(World::new(planned.chain(observed).chain(asked)))
+}
+
+/// Everything that is shown changes.
+fn listeners(
+    seats: &[Seat],
+    queues: &[Arc<Queue>],
+    outside: &Outside,
+    asked: &[Arc<Queue>],
+) -> Vec<Listener> {
+    let observers = outside.observers.iter().map(|it| Listener::Observer(Arc::clone(it)));
+    let caches = seats.iter().filter(|seat| seat.controller.observer().is_some());
+    let caches = caches.map(|it| Listener::Observer(Arc::new(CacheOf(Arc::clone(&it.controller)))));
+    let controllers = seats.iter().zip(queues);
+    let controllers = controllers
+        .map(|(seat, queue)| Listener::Controller(Arc::clone(&seat.controller), Arc::clone(queue)));
+    let inquiries = outside.inquiries.iter().zip(asked);
+    let inquiries =
+        inquiries.map(|(it, queue)| Listener::Inquiry(Arc::clone(it), Arc::clone(queue)));
+    observers.chain(caches).chain(controllers).chain(inquiries).collect()
 }
 
 impl fmt::Debug for Shell {

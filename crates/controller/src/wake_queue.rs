@@ -213,6 +213,35 @@ impl Queue {
         }
     }
 
+    /// Takes a key whose turn it is, if there is one.
+    pub fn try_next(&self) -> Option<Key> {
+        self.lock().take(self.clock.moment())
+    }
+
+    /// Returns when a key can be taken. Dropping the future takes nothing.
+    pub async fn ready_now(&self) {
+        loop {
+            let (ready, next_at) = {
+                let slots = self.lock();
+                (slots.ready() > 0, slots.next_at())
+            };
+            if ready || next_at.is_some_and(|at| at <= self.clock.moment()) {
+                return;
+            }
+            let due = async {
+                match next_at {
+                    Some(at) => self.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // Either may be dropped: both only wait, and what they wait for is looked up again.
+                () = self.news.notified() => {}
+                () = due => {}
+            }
+        }
+    }
+
     /// See [`Slots::done`], and [`Slots::rest`] where keys rest.
     pub fn done(&self, key: &Key, next: Option<Moment>) {
         match self.pace.is_zero() {

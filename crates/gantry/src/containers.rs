@@ -96,7 +96,7 @@ impl Controller for Scribe {
         vec![Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
         // One of the same name may have taken its place.
         let gone = before.filter(|pod| after.is_none_or(|it| it.metadata.uid != pod.metadata.uid));

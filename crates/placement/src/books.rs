@@ -50,7 +50,7 @@ impl Controller for Books {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Pools>() {
             return vec![change.key.clone()];
         }

@@ -183,7 +183,7 @@ impl Controller for Gate {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if let Some(pod) = change.after::<Pod>() {
             return if waits(pod) { vec![change.key.clone()] } else { Vec::new() };
         }

@@ -58,7 +58,7 @@ impl Controller for Release {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let mut keys = BTreeSet::new();
         let mut tagged = |tag| {
             keys.extend(world.shelf::<Claims>().tagged(&tag).iter().map(|it| it.metadata.key()));

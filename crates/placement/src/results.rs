@@ -47,7 +47,7 @@ impl Controller for Results {
         ]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if let Some(pod) = change.after::<Pod>() {
             let wants = carrier::has_carrier(pod) && !pod.is_over();
             return if wants { vec![change.key.clone()] } else { Vec::new() };

@@ -88,7 +88,7 @@ impl Controller for Scheduler {
         ]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let matters = if change.is::<Pod>() {
             match (change.before::<Pod>(), change.after::<Pod>()) {
                 (_, Some(pod)) if is_ours(pod) && !is_told(pod) => true,

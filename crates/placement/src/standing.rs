@@ -34,7 +34,7 @@ impl Controller for ClassStanding {
         vec![Kind::of::<Classes>(), Kind::of::<Drivers>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         match change.is::<Classes>() {
             true => vec![change.key.clone()],
             false => world.shelf::<Classes>().all().iter().map(|it| it.metadata.key()).collect(),
@@ -97,7 +97,7 @@ impl Controller for DriverStanding {
         vec![Kind::of::<Drivers>(), Kind::of::<Pools>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if change.is::<Drivers>() {
             return vec![change.key.clone()];
         }

@@ -50,7 +50,7 @@ fn measure(dispatch: &Dispatch, waiting: usize, quota: bool) -> Result<(), Fault
         object["metadata"]["resourceVersion"] = json!(revision.to_string());
         let shelf = world.find(resource).ok_or("the world has no such kind")?;
         let change = shelf.saw(&object.to_string())?;
-        Ok(change.is_some_and(|it| !dispatch.wakes(&world, &it).is_empty()))
+        Ok(change.is_some_and(|it| !dispatch.enqueue(&world, &it).is_empty()))
     };
     for at in 0..NODES {
         show(&Node::RESOURCE, node(at, 10))?;

@@ -95,7 +95,7 @@ impl Controller for Dispatch {
         others.into_iter().chain(quota).chain(devices).chain(access).collect()
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let kept = world.kept::<Mutex<Books>>();
         let mut books = open(&kept);
         let settings = self.settings.get();

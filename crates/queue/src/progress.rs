@@ -91,7 +91,7 @@ impl Controller for Progress {
         own.into_iter().chain(self.catalog.kinds()).chain(quota).chain(access).collect()
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<AppWrapper>() {
             return vec![change.key.clone()];
         }

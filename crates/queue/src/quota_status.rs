@@ -64,7 +64,7 @@ impl<V: View> Controller for QuotaStatus<V> {
         vec![Kind::of::<Subtree>(), Kind::of::<V>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Subtree>() {
             return change.both::<Subtree>().filter_map(Subtree::tree).map(Key::cluster).collect();
         }

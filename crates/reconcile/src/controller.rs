@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::fact::{FactChange, FactKind};
 use crate::object::Key;
+use crate::observer::Observer;
 use crate::plan::Plan;
 use crate::world::{Change, Kind, World};
 
@@ -16,12 +18,30 @@ pub trait Controller: Send + Sync {
     /// The kinds it looks at, the one it decides about first.
     fn kinds(&self) -> Vec<Kind>;
 
-    /// Whose turn it is after a change: keys of the kind it decides about.
+    /// The sorts of facts it decides by, beside what becomes of its own calls.
+    fn facts(&self) -> Vec<FactKind> {
+        Vec::new()
+    }
+
+    /// What keeps a cache up to date that its plans read; shown each change before [`enqueue`] is asked.
     ///
-    /// It is told of every change of each of its [`kinds`](Controller::kinds), in the order seen, and
-    /// of every object there is when it starts. Naming a key too many costs a plan; naming one too
+    /// [`enqueue`]: Controller::enqueue
+    fn observer(&self) -> Option<&dyn Observer> {
+        None
+    }
+
+    /// The keys to plan after a change: keys of the kind it decides about. Pure.
+    ///
+    /// It is asked about every change of each of its [`kinds`](Controller::kinds), in the order seen, and
+    /// about every object there is when it starts. Naming a key too many costs a plan; naming one too
     /// few leaves something undone until the next change.
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key>;
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key>;
+
+    /// The keys to plan after a change of one of its [`facts`](Controller::facts). Pure.
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        let _ = (world, change);
+        Vec::new()
+    }
 
     /// What to do about the object with this key, which may be gone.
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan;

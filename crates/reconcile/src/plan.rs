@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::call::Call;
 use crate::held::Held;
 use crate::object::Reference;
 use crate::write::{Outcome, User, Write};
@@ -15,6 +16,8 @@ pub struct Plan {
     /// Writes to make. They are independent of each other: any may land, in any order, or none. What
     /// needs another to have landed is put [after](Step::then) it.
     pub steps: Vec<Step>,
+    /// The calls that should be under way now. A call of the plan before that is not among them is given up.
+    pub calls: Vec<Call>,
     /// What is worth telling whatever becomes of the writes.
     pub notes: Vec<Note>,
     /// What is wanted and held back.
@@ -27,6 +30,11 @@ impl Plan {
     /// Adds a write.
     pub fn write(&mut self, write: Write) {
         self.steps.push(Step::new(write));
+    }
+
+    /// Wants a call to be under way.
+    pub fn call(&mut self, call: Call) {
+        self.calls.push(call);
     }
 
     /// Plans again at `when`, or before.
@@ -48,10 +56,10 @@ impl Plan {
         self.held.push(held);
     }
 
-    /// Whether nothing is to be written or told.
+    /// Whether nothing is to be written, called or told.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.steps.is_empty() && self.notes.is_empty()
+        self.steps.is_empty() && self.calls.is_empty() && self.notes.is_empty()
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::fact::{Fact, FactTable};
 use crate::object::{Key, Meta, Resource, Uid};
 use crate::write::{Outcome, Write};
 
@@ -237,11 +238,17 @@ impl World {
     /// What somebody keeps beside the objects because it follows from them and takes long to find:
     /// sums, orders. There is one of each type in a world, and it begins empty.
     ///
-    /// It is brought up to date where changes are told ([`Controller::wakes`](crate::Controller::wakes)),
-    /// which may happen more than once for the same change. A plan that reads it must come out as it
+    /// It is brought up to date by an [`Observer`](crate::Observer), which may be shown the same change more
+    /// than once. A plan that reads it must come out as it
     /// would have from the shelves alone.
     #[must_use]
     pub fn kept<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        self.kept.get()
+    }
+
+    /// What is known about the outside of the API, of one sort. What was never recorded is not known.
+    #[must_use]
+    pub fn facts<F: Fact>(&self) -> Arc<FactTable<F>> {
         self.kept.get()
     }
 

@@ -69,7 +69,7 @@ impl Controller for Scaling {
         all.into_iter().chain(more).collect()
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<AppWrapper>() {
             return self.of_job(world, change);
         }

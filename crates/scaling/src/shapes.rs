@@ -73,7 +73,7 @@ impl Controller for Shapes {
         kinds
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let (before, after) = (change.before::<AppWrapper>(), change.after::<AppWrapper>());
         let wakes = match (before, after) {
             (None, None) => is_offer(change),

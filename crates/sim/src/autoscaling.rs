@@ -58,7 +58,7 @@ impl Controller for Autoscalers {
         vec![Kind::of::<HorizontalPodAutoscaler>(), Kind::of::<TargetScale>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         // What pods use is looked at now and then.
         if change.is::<Pod>() { Vec::new() } else { vec![change.key.clone()] }
     }

@@ -90,7 +90,7 @@ impl Controller for CertificateSigner {
         vec![Kind::of::<CertificateSigningRequest>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 
@@ -242,7 +242,7 @@ fn check_node_usages(usages: &[String], purpose: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+    use gantry_harness::{Action, Faults, Scenario, Server};
     use gantry_reconcile::{Resource, View};
 
     use super::*;
@@ -434,6 +434,7 @@ mod tests {
             script: vec![approve],
             replicas: 2,
             horizon: std::time::Duration::from_secs(60),
+            ..Scenario::default()
         };
         let shape = |server: &Server| {
             let all = server.list(&CertificateSigningRequest::RESOURCE).into_iter();

@@ -43,7 +43,7 @@ impl Controller for Budgets {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<PodDisruptionBudget>() {
             return vec![change.key.clone()];
         }
@@ -362,7 +362,7 @@ impl Controller for StaleDisruptions {
         vec![Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let marked = change.after::<Pod>().is_some_and(|pod| marked_at(pod).is_some());
         marked.then(|| change.key.clone()).into_iter().collect()
     }

@@ -31,7 +31,7 @@ impl Controller for ServiceAccounts {
         vec![Kind::of::<Namespace>(), Kind::of::<ServiceAccount>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         woken::<ServiceAccount>(change, DEFAULT)
     }
 
@@ -95,7 +95,7 @@ impl Controller for RootCertificates {
         vec![Kind::of::<Namespace>(), Kind::of::<ConfigMap>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         woken::<ConfigMap>(change, ConfigMap::ROOT_CERTIFICATES)
     }
 
@@ -170,10 +170,10 @@ fn woken<V: View>(change: &Change, name: &str) -> Vec<Key> {
 
 #[cfg(test)]
 mod tests {
-    use gantry_reconcile::Propagation;
-    use gantry_reconcile::harness::{
+    use gantry_harness::{
         Action, CONFLICTED, Faults, REFUSED, Scenario, Server, UNREADABLE, prove_worlds,
     };
+    use gantry_reconcile::Propagation;
 
     use super::*;
     use crate::stand::proven;
@@ -282,6 +282,7 @@ mod tests {
             script: vec![spoil, end],
             replicas: 2,
             horizon: std::time::Duration::from_secs(60),
+            ..Scenario::default()
         };
         let shape = |server: &Server| {
             let of = |name: &str| {
@@ -341,6 +342,7 @@ mod tests {
                 script: (0..rng.usize(..6)).map(|_| change(rng)).collect(),
                 replicas: 1,
                 horizon: std::time::Duration::from_secs(60),
+                ..Scenario::default()
             }
         };
         let shape = |server: &Server| {

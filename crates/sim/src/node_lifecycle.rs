@@ -51,7 +51,7 @@ impl Controller for NodeLifecycle {
     }
 
     /// A renewed lease wakes nobody: it only puts off what a timer will look at anyway.
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Node>() {
             let mut keys = vec![change.key.clone()];
             let ready = |node: Option<&Node>| node.map(Node::is_ready);

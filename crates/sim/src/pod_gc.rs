@@ -52,7 +52,7 @@ impl Controller for PodCollector {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Node>() {
             let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
             let concerned = pods.iter().filter(|pod| is_concerned(world, pod));
@@ -168,7 +168,7 @@ fn end(pod: &Pod, said: Option<&Said>, now: Timestamp, plan: &mut Plan) {
 mod tests {
     use std::time::Duration;
 
-    use gantry_reconcile::harness::{Faults, Scenario, Server, prove_worlds};
+    use gantry_harness::{Faults, Scenario, Server, prove_worlds};
     use gantry_reconcile::{Propagation, View};
     use serde_json::{Value, json};
 
@@ -261,7 +261,7 @@ mod tests {
             (Pod::RESOURCE, body)
         };
         let there = json!({"metadata": {"name": "there"}});
-        let going: gantry_reconcile::harness::Action = Box::new(|server: &mut Server| {
+        let going: gantry_harness::Action = Box::new(|server: &mut Server| {
             server.delete(&Node::RESOURCE, &Key::cluster("goes"), Propagation::Background);
         });
         let scenario = Scenario {
@@ -277,6 +277,7 @@ mod tests {
             script: vec![going],
             replicas: 1,
             horizon: Duration::from_secs(600),
+            ..Scenario::default()
         };
         let shape = |server: &Server| {
             let pods = server.list(&Pod::RESOURCE);
@@ -295,7 +296,7 @@ mod tests {
     fn a_node_that_cannot_be_read_is_not_gone() {
         let collector = PodCollector::default();
         let controllers: [&dyn Controller; 1] = [&collector];
-        let spoil = |spec: Value| -> gantry_reconcile::harness::Action {
+        let spoil = |spec: Value| -> gantry_harness::Action {
             Box::new(move |server: &mut Server| {
                 let key = Key::cluster("odd");
                 server.edit(&Node::RESOURCE, &key, |node| node["spec"] = spec.clone());
@@ -312,6 +313,7 @@ mod tests {
             script,
             replicas: 1,
             horizon: Duration::from_secs(600),
+            ..Scenario::default()
         };
         let shape = |server: &Server| {
             let pods = server.list(&Pod::RESOURCE);
@@ -341,7 +343,7 @@ mod tests {
                 objects.push((Pod::RESOURCE, body));
             }
             let (lost, gone) = (rng.bool(), rng.usize(..6));
-            let script: Vec<gantry_reconcile::harness::Action> = vec![
+            let script: Vec<gantry_harness::Action> = vec![
                 Box::new(move |server: &mut Server| {
                     if lost {
                         let key = Key::cluster("b");
@@ -355,7 +357,15 @@ mod tests {
             ];
             let horizon = Duration::from_secs(600);
             let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
-            Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+            Scenario {
+                controllers: &controllers,
+                defaults,
+                objects,
+                script,
+                replicas: 1,
+                horizon,
+                ..Scenario::default()
+            }
         };
         let shape = |server: &Server| {
             let pods = server.list(&Pod::RESOURCE);
@@ -372,8 +382,8 @@ mod tests {
             let body = json!({"metadata": {"name": format!("p{number}"), "namespace": "n"}});
             (Pod::RESOURCE, body)
         });
-        let script: Vec<gantry_reconcile::harness::Action> = (0..6)
-            .map(|number| -> gantry_reconcile::harness::Action {
+        let script: Vec<gantry_harness::Action> = (0..6)
+            .map(|number| -> gantry_harness::Action {
                 Box::new(move |server: &mut Server| {
                     let key = Key::new("n", &format!("p{number}"));
                     server.edit(&Pod::RESOURCE, &key, |it| {
@@ -392,6 +402,7 @@ mod tests {
             script,
             replicas: 1,
             horizon: Duration::from_secs(60),
+            ..Scenario::default()
         };
         let shape = |server: &Server| json!(server.list(&Pod::RESOURCE).len());
         proven(scenario.prove(0..8, shape));

@@ -45,7 +45,7 @@ impl Controller for ResourceClaims {
         vec![Kind::of::<Pod>(), Kind::of::<ResourceClaim>(), Kind::of::<ResourceClaimTemplate>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let namespace = change.key.namespace();
         let about = |name: &str| Key::new(namespace, &format!("{ABOUT_CLAIM}{name}"));
         if change.is::<Pod>() {

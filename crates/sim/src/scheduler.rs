@@ -68,7 +68,7 @@ impl Controller for Scheduler {
         ]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let matters = if change.is::<Pod>() {
             match (change.before::<Pod>(), change.after::<Pod>()) {
                 (_, Some(pod)) if waits(pod) => true,

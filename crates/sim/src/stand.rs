@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gantry_reconcile::harness::{CONFLICTED, Failure, REFUSED, UNREADABLE};
+use gantry_harness::{CONFLICTED, Failure, REFUSED, UNREADABLE};
 use gantry_reconcile::{Controller, Key, Note, Part, Plan, Resource, View, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

@@ -41,7 +41,7 @@ impl Controller for Echo {
     fn kinds(&self) -> Vec<Kind> {
         vec![Kind::of::<Thing>()]
     }
-    fn wakes(&self, _: &World, change: &gantry_reconcile::Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &gantry_reconcile::Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
     fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {

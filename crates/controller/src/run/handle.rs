@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use gantry_reconcile::world::AnyShelf;
-use gantry_reconcile::{Change, Key, Kind, Place, Resource, World};
+use gantry_reconcile::{Change, Fact, Key, Kind, Place, Resource, World};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::Desk;
@@ -141,6 +142,19 @@ impl Handle {
     ) -> Option<R> {
         let place = self.world().find(resource)?.place();
         self.0.audience.make(&place, act)
+    }
+
+    /// Records a fact that was observed by other means than an inquiry, and shows it to the controllers.
+    pub fn record<F: Fact>(&self, subject: F::Subject, value: F, at: Timestamp) {
+        let change = self.world().facts::<F>().record(subject, value, at);
+        self.0.audience.show_fact(&change);
+    }
+
+    /// Forgets such a fact, and shows that to the controllers.
+    pub fn forget<F: Fact>(&self, subject: &F::Subject) {
+        if let Some(change) = self.world().facts::<F>().forget(subject) {
+            self.0.audience.show_fact(&change);
+        }
     }
 
     /// Makes it a key's turn, for reasons that are in no object. Nothing happens when there is no

@@ -21,6 +21,7 @@ use crate::audience::Audience;
 use crate::events::Recorder;
 use crate::ledger::Ledger;
 use crate::meters::{Meters, Passed};
+use crate::outside::calls::Calls;
 use crate::retry::Retries;
 use crate::wake_queue::Queue;
 use crate::writer::{Answer, Writer};
@@ -34,6 +35,7 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 pub(super) struct Desk {
     pub(super) seat: Seat,
     pub(super) queue: Arc<Queue>,
+    pub(super) calls: Calls,
     pub(super) retries: Mutex<Retries<Key>>,
     /// How many writes of this controller may be under way, and who holds a place among them.
     pub(super) lanes: usize,
@@ -109,7 +111,8 @@ impl Desk {
             self.hold(key, panicked(controller.as_ref(), key, until));
             return (Passed::Panicked, Some(self.clock.moment() + wait));
         };
-        let Plan { mut steps, notes, mut held, look_again } = plan;
+        let Plan { mut steps, calls, notes, mut held, look_again } = plan;
+        self.calls.want(name, key, calls);
         for note in notes {
             self.recorder.tell(&self.seat.actor, note);
         }

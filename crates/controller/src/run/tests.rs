@@ -56,7 +56,7 @@ impl Controller for Obedient {
         vec![Kind::of::<Thing>()]
     }
 
-    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, _: &Change) -> Vec<Key> {
         Vec::new()
     }
 
@@ -340,7 +340,7 @@ impl Controller for Namesake {
     fn kinds(&self) -> Vec<Kind> {
         vec![(self.1)()]
     }
-    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, _: &Change) -> Vec<Key> {
         Vec::new()
     }
     fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {

@@ -162,7 +162,7 @@ impl Controller for Watcher {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if concerns(world, change) {
             self.news.notify_one();
         }

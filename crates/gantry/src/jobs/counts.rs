@@ -259,7 +259,7 @@ impl Controller for Counts {
         vec![Kind::of::<AppWrapper>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         self.news.notify_one();
         let leads = self.handle.get().is_some_and(|it| it.permit().check().is_ok());
         // What was there before we came was counted by whoever was there.

@@ -62,7 +62,7 @@ impl Controller for Reviewer {
         [Kind::of::<AppWrapper>()].into_iter().chain(access::kinds()).collect()
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if change.after::<AppWrapper>().is_some_and(is_undecided) {
             self.heard().insert(change.key.clone());
             self.news.notify_one();

@@ -65,7 +65,7 @@ impl Controller for Scout {
         vec![Kind::of::<AppWrapper>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if let Some(wrapper) = change.after() {
             self.hear(wrapper);
         }

@@ -36,7 +36,7 @@ impl Controller for Counts {
         vec![Kind::of::<ConfigMap>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if only_lives(change) { Vec::new() } else { vec![Key::cluster("nodes")] }
     }
 
@@ -75,7 +75,7 @@ mod tests {
         });
         for (resource, object) in [(ConfigMap::RESOURCE, ledger), (Node::RESOURCE, node)] {
             let change = world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
-            for key in counts.wakes(&world, &change) {
+            for key in counts.enqueue(&world, &change) {
                 counts.plan(&world, &key, Timestamp::UNIX_EPOCH);
             }
         }

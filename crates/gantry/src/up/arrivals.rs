@@ -21,7 +21,7 @@ impl Controller for Arrivals {
         vec![Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, _: &Change) -> Vec<Key> {
         self.news.notify_waiters();
         Vec::new()
     }

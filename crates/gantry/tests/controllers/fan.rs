@@ -49,7 +49,7 @@ impl Controller for Fan {
         vec![Kind::of::<Map>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let mut keys = Vec::new();
         for map in change.both::<Map>() {
             match map.metadata.controller() {

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gantry_harness::Server;
 use gantry_pods::view::Node;
-use gantry_reconcile::harness::Server;
 use gantry_reconcile::{Controller, Held, Key, Propagation, Resource, World};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -299,7 +299,7 @@ impl<'a> Pair<'a> {
         for change in &changes {
             for (at, controller) in self.controllers.iter().enumerate() {
                 if controller.kinds().iter().any(|it| *it.resource() == change.resource) {
-                    let keys = controller.wakes(&self.remembers, change);
+                    let keys = controller.enqueue(&self.remembers, change);
                     self.queue.extend(keys.into_iter().map(|key| (at, key)));
                 }
             }

@@ -4,8 +4,8 @@ use gantry_api::devices::{
     DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
     PodDevices,
 };
+use gantry_harness::{Action, Failure, Scenario, Server};
 use gantry_pods::view::{Namespace, Node, Pod};
-use gantry_reconcile::harness::{Action, Failure, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
 use proptest::test_runner::Config as ProptestConfig;
 use serde_json::{Value, json};
@@ -66,6 +66,7 @@ pub(super) fn scenario<'a>(
         script,
         replicas: 1,
         horizon: Duration::from_secs(30),
+        ..Scenario::default()
     }
 }
 

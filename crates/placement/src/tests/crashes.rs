@@ -1,6 +1,6 @@
 //! Small worlds in which everything goes wrong.
 
-use gantry_reconcile::harness::{CONFLICTED, REFUSED, UNREADABLE, prove_worlds};
+use gantry_harness::{CONFLICTED, REFUSED, UNREADABLE, prove_worlds};
 use serde_json::json;
 
 use super::build::*;
@@ -101,10 +101,10 @@ fn a_claim_that_goes_takes_its_devices_along() {
         claim("one", &wish("gpu", 1)),
         user("a", "one"),
     ];
-    let gone = |server: &mut gantry_reconcile::harness::Server| {
+    let gone = |server: &mut gantry_harness::Server| {
         server.delete(&CLAIMS, &key("one"), gantry_reconcile::Propagation::Background);
     };
-    let script: Vec<gantry_reconcile::harness::Action> = vec![Box::new(gone), remove("a")];
+    let script: Vec<gantry_harness::Action> = vec![Box::new(gone), remove("a")];
     proven(scenario(&all, objects, script).prove(0..4, checked));
 }
 

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use gantry_reconcile::harness::Server;
+use gantry_harness::Server;
 use gantry_reconcile::{Change, Controller, Key, Outcome, Reference, Resource, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ impl<'a> Leader<'a> {
     fn tell(&mut self, change: &Change) {
         for (at, controller) in self.controllers.iter().enumerate() {
             if controller.kinds().iter().any(|it| *it.resource() == change.resource) {
-                let keys = controller.wakes(&self.world, change);
+                let keys = controller.enqueue(&self.world, change);
                 self.queue.extend(keys.into_iter().map(|key| (at, key)));
             }
         }

@@ -1,7 +1,7 @@
 //! What is decided, and what is said about it.
 
+use gantry_harness::{Ending, Faults};
 use gantry_pods::view::Node;
-use gantry_reconcile::harness::{Ending, Faults};
 use gantry_reconcile::{Controller as _, Key, Plan, Resource, Revision, View as _, World, Write};
 use serde_json::{Value, json};
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use gantry_harness::{Action, Faults, Scenario, Server, Stage};
 use gantry_pods::fit;
 use gantry_pods::said::{Said, say};
 use gantry_pods::view::{Node, Pod, Truth};
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, Stage};
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Meta, Plan, Reference, Resource, Step, View, World, Write,
@@ -34,7 +34,7 @@ impl Controller for OtherScheduler {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         match change.is::<Pod>() {
             true => vec![change.key.clone()],
             false => world.shelf::<Pod>().all().iter().map(|it| it.metadata.key()).collect(),
@@ -103,7 +103,7 @@ impl Controller for Makers {
         vec![Kind::of::<Maker>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         match change.is::<Maker>() {
             true => vec![change.key.clone()],
             false => vec![change.key.beside("maker")],

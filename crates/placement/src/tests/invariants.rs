@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gantry_api::devices::{DeviceClaim, DevicePool, LedgerEntry};
 use gantry_api::finding::Source;
 use gantry_devices::lower::{Catalog, Snapshot};
-use gantry_reconcile::harness::Server;
+use gantry_harness::Server;
 use serde_json::Value;
 
 use super::build::{CLAIMS, POOLS};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gantry_reconcile::harness::{REFUSED, Stage};
+use gantry_harness::{REFUSED, Stage};
 use gantry_reconcile::{Controller, Key, Write};
 use serde_json::{Value, json};
 

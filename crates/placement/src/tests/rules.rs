@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Ending, Faults, Server, Stage};
+use gantry_harness::{Action, Ending, Faults, Server, Stage};
 use gantry_reconcile::{Controller, Key, Resource, Write};
 use serde_json::{Value, json};
 

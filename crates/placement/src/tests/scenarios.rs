@@ -1,6 +1,6 @@
 //! The numbered scenarios of the loop.
 
-use gantry_reconcile::harness::{Action, Ending, Faults, Scenario, Server};
+use gantry_harness::{Action, Ending, Faults, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Outcome, Propagation, View, World, Write};
 use serde_json::{Value, json};
 

@@ -29,7 +29,7 @@ fn show(
 ) -> bool {
     let shelf = world.find(resource).unwrap();
     let change = shelf.saw(&object.to_string()).unwrap();
-    change.is_some_and(|it| !dispatch.wakes(world, &it).is_empty())
+    change.is_some_and(|it| !dispatch.enqueue(world, &it).is_empty())
 }
 
 fn end(
@@ -40,7 +40,7 @@ fn end(
 ) -> bool {
     let shelf = world.find(resource).unwrap();
     let change = shelf.saw_end(&object.to_string()).unwrap();
-    change.is_some_and(|it| !dispatch.wakes(world, &it).is_empty())
+    change.is_some_and(|it| !dispatch.enqueue(world, &it).is_empty())
 }
 
 fn wrapper(name: &str, revision: u64, priority: i64, cpu: i64, status: Value) -> Value {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, CONFLICTED, REFUSED, Scenario, Server, UNREADABLE};
+use gantry_harness::{Action, CONFLICTED, REFUSED, Scenario, Server, UNREADABLE};
 use gantry_reconcile::{Meta, Propagation, Resource};
 use serde::Deserialize;
 
@@ -94,6 +94,7 @@ fn scenario<'a>(controllers: &'a [&'a dyn Controller]) -> Scenario<'a> {
         script: vec![run("c", true), run("d", true), cut, run("a", false), end],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     }
 }
 
@@ -102,7 +103,7 @@ fn statuses_end_right_whatever_happens() {
     let controller = controller();
     let controllers: [&dyn Controller; 1] = [&controller];
     scenario(&controllers).prove(0..12, shape).unwrap();
-    let ending = scenario(&controllers).run(3, gantry_reconcile::harness::Faults::some()).unwrap();
+    let ending = scenario(&controllers).run(3, gantry_harness::Faults::some()).unwrap();
     // Job b lost its leaf and is on the root; d borrows there.
     let cpu = |amount: &str| json!({"cpu": amount});
     assert_eq!(

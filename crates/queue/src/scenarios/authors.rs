@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_harness::{Action, Faults, Scenario, Server};
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Part, Plan, Resource, View as _, World, Write,
 };
@@ -29,7 +29,7 @@ impl Controller for Reviewer {
         [Kind::of::<AppWrapper>()].into_iter().chain(access::kinds()).collect()
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if change.is::<AppWrapper>() { vec![change.key.clone()] } else { Vec::new() }
     }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use fastrand::Rng;
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_harness::{Action, Faults, Scenario, Server};
 use gantry_reconcile::{Controller, Resource, View as _};
 use serde_json::{Value, json};
 

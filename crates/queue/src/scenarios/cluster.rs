@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use gantry_harness::{Scenario, Server, Stage};
 use gantry_pods::Requests;
 use gantry_pods::view::{Node, Phase, Pod};
-use gantry_reconcile::harness::{Scenario, Server, Stage};
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Meta, Part, Plan, Resource, View as _, World, Write,
@@ -72,7 +72,7 @@ impl Controller for Makers {
         catalog().kinds().into_iter().chain([Kind::of::<Pod>()]).collect()
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let owners = change.both::<Pod>().filter_map(|it| it.metadata.controller());
         let mut keys: Vec<Key> = owners.map(|it| change.key.beside(&it.name)).collect();
         if change.is::<Wrapped>() {
@@ -136,7 +136,7 @@ impl Controller for Binder {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, _: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, _: &Change) -> Vec<Key> {
         vec![Key::cluster("all")]
     }
 
@@ -188,7 +188,7 @@ impl Controller for Kubelet {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Node>() {
             let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
             return pods.iter().map(|it| it.metadata.key()).collect();
@@ -262,6 +262,7 @@ pub(super) fn scenario<'a>(
         script: Vec::new(),
         replicas: 1,
         horizon: Duration::from_secs(1800),
+        ..Scenario::default()
     }
 }
 

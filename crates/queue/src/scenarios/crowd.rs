@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use gantry_harness::Server;
 use gantry_pods::view::Node;
-use gantry_reconcile::harness::Server;
 use gantry_reconcile::{Controller, Key, Outcome, Plan, Resource, Step, View as _, World, Write};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ impl<'a> Crowd<'a> {
                     let change = if end { shelf.saw_end(&text) } else { shelf.saw(&text) };
                     let Some(change) = change.unwrap() else { continue };
                     for desk in 0..self.desks.len() {
-                        for key in self.desks[desk].controller.wakes(&self.world, &change) {
+                        for key in self.desks[desk].controller.enqueue(&self.world, &change) {
                             self.wake(desk, key);
                         }
                     }

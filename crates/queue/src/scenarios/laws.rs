@@ -6,10 +6,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::harness::{
+use gantry_harness::{
     Action, CONFLICTED, Failure, Faults, REFUSED, Scenario, Server, UNREADABLE, prove_worlds,
 };
+use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View as _};
 use serde_json::{Value, json};
 

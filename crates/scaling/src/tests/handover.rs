@@ -1,5 +1,5 @@
+use gantry_harness::{Action, Server};
 use gantry_reconcile::View as _;
-use gantry_reconcile::harness::{Action, Server};
 use serde_json::{Value, json};
 
 use super::models::*;

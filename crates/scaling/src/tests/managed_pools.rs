@@ -1,5 +1,5 @@
+use gantry_harness::Server;
 use gantry_reconcile::View as _;
-use gantry_reconcile::harness::Server;
 use serde_json::{Value, json};
 
 use super::models::*;
@@ -98,7 +98,7 @@ fn a_job_that_asks_for_more_gets_a_larger_pool() {
     let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
     let queue = Queue { ends: false };
     let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &Cloud, &Kubelet];
-    let more: gantry_reconcile::harness::Action = Box::new(|server: &mut Server| {
+    let more: gantry_harness::Action = Box::new(|server: &mut Server| {
         server.edit(&AppWrapper::RESOURCE, &key("a"), |it| {
             it["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] =
                 json!(3);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Ending, Failure, Faults, Scenario, Server};
+use gantry_harness::{Action, Ending, Failure, Faults, Scenario, Server};
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{
     Change, Controller, Fence, Key, Kind, Part, Plan, Propagation, Resource, View, World, Write,
@@ -96,7 +96,7 @@ impl Controller for Queue {
         vec![Kind::of::<AppWrapper>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         match change.is::<AppWrapper>() {
             true => vec![change.key.clone()],
             false => world.shelf::<AppWrapper>().all().iter().map(|it| it.metadata.key()).collect(),
@@ -158,7 +158,7 @@ impl Controller for MachineApi {
         vec![Kind::of::<MachineSet>(), Kind::of::<Machine>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let sets = change.both::<MachineSet>().map(|it| it.metadata.key());
         let of = |it: &Machine| {
             Some(Key::new(&it.metadata.namespace, it.metadata.labels.get(SET_LABEL)?))
@@ -254,7 +254,7 @@ impl Controller for Cloud {
         vec![Kind::of::<Pool>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let nodes = change.both::<Node>().filter_map(|it| it.metadata.annotations.get("pool"));
         let nodes = nodes.map(|it| Key::cluster(it));
         nodes.chain(change.both::<Pool>().map(|it| it.metadata.key())).collect()
@@ -300,7 +300,7 @@ impl Controller for Kubelet {
         vec![Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 
@@ -353,7 +353,15 @@ pub(super) fn scenario<'a>(
     script: Vec<Action>,
 ) -> Scenario<'a> {
     let horizon = Duration::from_secs(600);
-    Scenario { controllers, defaults: |_, _| {}, objects, script, replicas: 1, horizon }
+    Scenario {
+        controllers,
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon,
+        ..Scenario::default()
+    }
 }
 
 pub(super) fn removes(name: &'static str) -> Action {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use gantry_harness::{Ending, Server};
 use gantry_queue::{Dispatch, Live};
-use gantry_reconcile::harness::{Ending, Server};
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Part, Plan, Resource, View as _, World, Write,
 };
@@ -31,7 +31,7 @@ impl Controller for Nodes {
         vec![Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 
@@ -152,8 +152,7 @@ fn is_27_the_smallest_nodes_that_make_a_job_fit_come_and_go_with_it() {
     assert!(notes.contains(&"NodesChosen") && notes.contains(&"ScaleOut"), "{notes:?}");
 
     // Whatever goes wrong on the way, they are given back when it is over.
-    scenario.script =
-        (0..300).map(|_| -> gantry_reconcile::harness::Action { Box::new(|_| {}) }).collect();
+    scenario.script = (0..300).map(|_| -> gantry_harness::Action { Box::new(|_| {}) }).collect();
     scenario.script.push(state("a", "Completed"));
     let end = |server: &Server| {
         json!([

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use gantry_harness::{CONFLICTED, REFUSED, Server, UNREADABLE};
 use gantry_reconcile::View as _;
-use gantry_reconcile::harness::{CONFLICTED, REFUSED, Server, UNREADABLE};
 use serde_json::{Value, json};
 
 use super::models::*;

@@ -59,7 +59,7 @@ impl Controller for CronJobs {
         vec![Kind::of::<CronJob>(), Kind::of::<Job>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         if change.is::<CronJob>() {
             return vec![change.key.clone()];
         }

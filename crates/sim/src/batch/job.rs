@@ -50,7 +50,7 @@ impl Controller for Jobs {
         vec![Kind::of::<Job>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Job>() {
             return vec![change.key.clone()];
         }

@@ -21,7 +21,7 @@ impl Controller for Kubelet {
         vec![Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 

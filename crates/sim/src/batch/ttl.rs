@@ -25,7 +25,7 @@ impl Controller for FinishedJobs {
         vec![Kind::of::<Job>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let due = change.after::<Job>().is_some_and(|job| expiry(job).is_some());
         due.then(|| change.key.clone()).into_iter().collect()
     }
@@ -65,7 +65,7 @@ fn expiry(job: &Job) -> Option<Timestamp> {
 mod tests {
     use std::time::Duration;
 
-    use gantry_reconcile::harness::{Faults, Scenario, Server, prove_worlds};
+    use gantry_harness::{Faults, Scenario, Server, prove_worlds};
     use serde_json::{Value, json};
 
     use super::*;
@@ -108,6 +108,7 @@ mod tests {
             script: vec![Box::new(finish_all)],
             replicas: 1,
             horizon: Duration::from_secs(600),
+            ..Scenario::default()
         }
     }
 

@@ -30,7 +30,7 @@ impl Controller for Publisher {
         vec![Kind::of::<Publication>(), Kind::of::<DevicePool>(), Kind::of::<DeviceDriver>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         match change.resource == Publication::RESOURCE {
             true => vec![change.key.clone()],
             false => vec![Publication::key(&change.resource, change.key.name())],

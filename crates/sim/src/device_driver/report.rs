@@ -25,7 +25,7 @@ impl Controller for Reporter {
         vec![Kind::of::<DeviceClaim>(), Kind::of::<DevicePool>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<DeviceClaim>() {
             return vec![change.key.clone()];
         }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use gantry_api::decode::{self, Options};
-use gantry_reconcile::harness::{Scenario, Server};
+use gantry_harness::{Scenario, Server};
 use gantry_reconcile::{Controller, Key, Plan, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -198,6 +198,7 @@ fn it_converges_whatever_goes_wrong() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(600),
+        ..Scenario::default()
     };
     let shape = |server: &Server| {
         let get = |resource: &Resource, key: &Key| server.get(resource, key).cloned();
@@ -211,7 +212,7 @@ fn it_converges_whatever_goes_wrong() {
         })
     };
     scenario.prove(0..20, shape).unwrap();
-    let end = scenario.run(0, gantry_reconcile::harness::Faults::none()).unwrap();
+    let end = scenario.run(0, gantry_harness::Faults::none()).unwrap();
     let end = shape(&end.server);
     assert_eq!(end["stray"], Value::Null);
     assert_eq!(end["ready"], "True");

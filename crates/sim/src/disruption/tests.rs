@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 
 use super::*;
 use crate::stand::{bad, proven};
@@ -126,6 +126,7 @@ fn what_stays_is_no_longer_said_to_go() {
         script: vec![mark],
         replicas: 1,
         horizon: Duration::from_secs(300),
+        ..Scenario::default()
     };
     let said = |server: &Server| {
         let pod = server.get(&Pod::RESOURCE, &Key::new("n", "p")).unwrap();
@@ -198,6 +199,7 @@ fn budgets_end_in_the_same_place() {
         script,
         replicas: 2,
         horizon: Duration::from_secs(60),
+        ..Scenario::default()
     };
     let shape = |server: &Server| {
         let budget = server.get(&PodDisruptionBudget::RESOURCE, &Key::new("n", "b")).unwrap();
@@ -263,6 +265,7 @@ fn budgets_of_any_world_end_in_one_place() {
             script: (0..rng.usize(..6)).map(|_| change(rng)).collect(),
             replicas: 1,
             horizon: Duration::from_secs(60),
+            ..Scenario::default()
         }
     };
     let shape = |server: &Server| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Controller, Key, Note, Propagation, Resource, View};
 use serde_json::{Value, json};
 
@@ -97,6 +97,7 @@ fn pods_end_where_they_should() {
         script,
         replicas: 1,
         horizon: Duration::from_secs(120),
+        ..Scenario::default()
     };
     let calm = scenario.run(0, Faults::none()).unwrap();
     let expected = json!({
@@ -126,7 +127,7 @@ fn pods<'a>(
 ) -> Scenario<'a> {
     let objects = [node("n0"), node("n1")].into_iter().chain(pods).collect();
     let horizon = Duration::from_secs(60);
-    Scenario { controllers, defaults, objects, script, replicas: 1, horizon }
+    Scenario { controllers, defaults, objects, script, replicas: 1, horizon, ..Scenario::default() }
 }
 
 /// Fails once and is started again.
@@ -218,6 +219,7 @@ fn nodes_end_ready() {
         })],
         replicas: 1,
         horizon: Duration::from_secs(30),
+        ..Scenario::default()
     };
     // How many ranges there are; and of each node whether it is ready and was heard of lately.
     let shape = |server: &Server| {

@@ -49,7 +49,7 @@ impl Controller for Nodes {
         vec![Kind::of::<Node>(), Kind::of::<Lease>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let key = Key::cluster(change.key.name());
         let ours = if change.is::<Lease>() {
             // Our own renewals need no answer; a lease that vanished does.

@@ -56,7 +56,7 @@ impl Controller for Pods {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if let Some(pod) = change.after::<Pod>() {
             let given = !pod.spec.node_name.is_empty();
             return if given { vec![change.key.clone()] } else { Vec::new() };

@@ -126,7 +126,7 @@ impl Controller for Ranges {
         vec![Kind::of::<Node>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let lacks = |it: &Node| it.spec.pod_cidr.is_empty() && self.settings.pretends(it);
         match change.after::<Node>() {
             Some(node) if lacks(node) => vec![Key::cluster("ranges")],

@@ -31,7 +31,7 @@ impl Controller for TaintEviction {
         vec![Kind::of::<Node>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Node>() {
             let expels = |node: &Node| expelling(node).next().is_some();
             let concerned = change.after::<Node>().is_some_and(expels);

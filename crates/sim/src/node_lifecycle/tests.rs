@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 
 use super::*;
 use crate::stand::{bad, proven};
@@ -271,6 +271,7 @@ fn nodes_are_lost_and_found_in_the_same_way() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(1200),
+        ..Scenario::default()
     };
     let shape = |server: &Server| {
         let node = |name: &str| {
@@ -331,7 +332,15 @@ fn nodes_of_any_world_are_lost_in_one_way() {
         }
         let horizon = Duration::from_secs(1200);
         let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
-        Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+        Scenario {
+            controllers: &controllers,
+            defaults,
+            objects,
+            script,
+            replicas: 1,
+            horizon,
+            ..Scenario::default()
+        }
     };
     let shape = |server: &Server| {
         let nodes = server.list(&Node::RESOURCE).into_iter().map(|node| {

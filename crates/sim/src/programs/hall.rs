@@ -111,7 +111,7 @@ impl Controller for Watcher {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Pod>() {
             let any = change.both::<Pod>().any(|it| self.has_programs(it));
             return if any { vec![change.key.clone()] } else { Vec::new() };

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server};
+use gantry_harness::{Action, Faults, Scenario, Server};
 use gantry_reconcile::{Propagation, Resource};
 
 use super::*;
@@ -37,7 +37,15 @@ fn scenario<'a>(
     script: Vec<Action>,
 ) -> Scenario<'a> {
     let horizon = Duration::from_secs(60);
-    Scenario { controllers, defaults: |_, _| {}, objects, script, replicas: 1, horizon }
+    Scenario {
+        controllers,
+        defaults: |_, _| {},
+        objects,
+        script,
+        replicas: 1,
+        horizon,
+        ..Scenario::default()
+    }
 }
 
 /// Claims by name without what chance decides, and what pods know of them.

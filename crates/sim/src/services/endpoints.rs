@@ -38,7 +38,7 @@ impl Controller for EndpointsController {
         vec![Kind::of::<Service>(), Kind::of::<Pod>(), Kind::of::<Endpoints>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Pod>() {
             return super::services_of_pod(world, change);
         }

@@ -41,7 +41,7 @@ impl Controller for EndpointSlices {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Service>() {
             return vec![change.key.clone()];
         }

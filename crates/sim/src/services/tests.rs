@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Controller, Plan, Propagation, View, Write};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -423,6 +423,7 @@ fn places_are_told_in_the_same_way() {
         script,
         replicas: 1,
         horizon: std::time::Duration::from_secs(120),
+        ..Scenario::default()
     };
     let shape = |server: &Server| json!([told(server, "web"), told(server, "leaves")]);
     let calm = shape(&scenario.run(0, Faults::none()).unwrap().server);
@@ -472,7 +473,15 @@ fn places_of_any_world_are_told_in_one_way() {
         let script = (0..rng.usize(..6)).map(|_| change(rng)).collect();
         let horizon = std::time::Duration::from_secs(120);
         let defaults = |_: &gantry_reconcile::Resource, _: &mut Value| {};
-        Scenario { controllers: &controllers, defaults, objects, script, replicas: 1, horizon }
+        Scenario {
+            controllers: &controllers,
+            defaults,
+            objects,
+            script,
+            replicas: 1,
+            horizon,
+            ..Scenario::default()
+        }
     };
     let shape = |server: &Server| json!([told(server, "web"), told(server, "also")]);
     proven(prove_worlds(0..16, world, shape));

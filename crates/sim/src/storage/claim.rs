@@ -36,7 +36,7 @@ impl Controller for ClaimBinder {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let claims = world.shelf::<PersistentVolumeClaim>();
         if change.is::<PersistentVolumeClaim>() {
             return vec![change.key.clone()];

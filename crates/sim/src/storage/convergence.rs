@@ -1,6 +1,6 @@
 //! Claims and volumes end in the same place, whatever goes wrong on the way.
 
-use gantry_reconcile::harness::{Action, prove_worlds};
+use gantry_harness::{Action, prove_worlds};
 use gantry_reconcile::{Key, View};
 use serde_json::json;
 

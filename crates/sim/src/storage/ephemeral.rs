@@ -28,7 +28,7 @@ impl Controller for EphemeralClaims {
         vec![Kind::of::<Pod>(), Kind::of::<PersistentVolumeClaim>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Pod>() {
             let has = |it: &Pod| it.spec.volumes.iter().any(|it| it.ephemeral.is_some());
             let concerned = change.after::<Pod>().is_some_and(has);

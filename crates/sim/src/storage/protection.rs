@@ -32,7 +32,7 @@ impl Controller for ClaimProtection {
         vec![Kind::of::<PersistentVolumeClaim>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<PersistentVolumeClaim>() {
             return vec![change.key.clone()];
         }
@@ -88,7 +88,7 @@ impl Controller for VolumeProtection {
         vec![Kind::of::<PersistentVolume>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 

@@ -54,7 +54,7 @@ impl Controller for Provisioner {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         let claims = world.shelf::<PersistentVolumeClaim>();
         if change.is::<StorageClass>() {
             let of_class = claims.tagged(&PersistentVolumeClaim::of_class(change.key.name()));

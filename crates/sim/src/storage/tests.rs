@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Ending, Faults, Scenario, Server};
+use gantry_harness::{Action, Ending, Faults, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
 use serde_json::{Value, json};
 
@@ -34,7 +34,15 @@ fn defaults(resource: &Resource, object: &mut Value) {
 
 pub(super) fn scenario<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
     let horizon = Duration::from_secs(60);
-    Scenario { controllers: &CONTROLLERS, defaults, objects, script, replicas: 1, horizon }
+    Scenario {
+        controllers: &CONTROLLERS,
+        defaults,
+        objects,
+        script,
+        replicas: 1,
+        horizon,
+        ..Scenario::default()
+    }
 }
 
 fn run(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Ending {

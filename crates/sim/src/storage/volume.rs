@@ -27,7 +27,7 @@ impl Controller for VolumeBinder {
         vec![Kind::of::<PersistentVolume>(), Kind::of::<PersistentVolumeClaim>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<PersistentVolume>() {
             return vec![change.key.clone()];
         }

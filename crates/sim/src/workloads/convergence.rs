@@ -7,7 +7,7 @@ mod stateful;
 use std::time::Duration;
 
 use fastrand::Rng;
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{
     Change, Controller, Key, Kind, Plan, Propagation, Resource, View, World, Write,
 };
@@ -33,7 +33,7 @@ impl Controller for Kubelet {
         vec![Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 
@@ -169,6 +169,7 @@ fn deployments_end_in_the_same_place() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     proven(scenario.prove_faults(0..5, shape));
     let deployment = |name: &str| deployment(name, 1, &rolling());
@@ -183,6 +184,7 @@ fn deployments<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scen
         script,
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     }
 }
 
@@ -293,6 +295,7 @@ fn no_surge_beyond_the_limit_however_late_the_news() {
         script,
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     for seed in 0..10 {
         let faults = Faults { doubled: 50, relists: 20, ..Faults::none() };
@@ -325,6 +328,7 @@ fn one_bad_object_leaves_the_others() {
         script: vec![refuse, edit(Deployment::RESOURCE, "c", IMAGE, json!("two"))],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     for seed in 0..5 {
         let ending = scenario.run(seed, Faults::some()).unwrap_or_else(|it| panic!("{it}"));

@@ -44,12 +44,12 @@ impl Controller for DaemonSets {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<DaemonSet>() {
             return vec![change.key.clone()];
         }
         if change.is::<Node>() {
-            return nodes::wakes(world, change);
+            return nodes::enqueue(world, change);
         }
         let mut keys = Vec::new();
         let pods = change.both::<Pod>().map(|it| &it.metadata);

@@ -36,7 +36,7 @@ impl Controller for Deployments {
         vec![Kind::of::<Deployment>(), Kind::of::<ReplicaSet>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Deployment>() {
             return vec![change.key.clone()];
         }

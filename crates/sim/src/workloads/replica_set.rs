@@ -37,7 +37,7 @@ impl Controller for ReplicaSets {
         vec![Kind::of::<ReplicaSet>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         concerned::<ReplicaSet>(world, change)
     }
 
@@ -55,7 +55,7 @@ impl Controller for ReplicationControllers {
         vec![Kind::of::<ReplicationController>(), Kind::of::<Pod>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         concerned::<ReplicationController>(world, change)
     }
 

@@ -43,7 +43,7 @@ impl Controller for StatefulSets {
         ]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<StatefulSet>() {
             return vec![change.key.clone()];
         }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::Resource;
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
 
 use super::*;
 use crate::batch::pretend::{Kubelet, defaults};
@@ -265,6 +265,7 @@ fn cron_jobs_end_in_the_same_place() {
         script: vec![rest],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     // How far the clock has come differs, so only what does not depend on it is compared.
     let shape = |server: &Server| {
@@ -322,6 +323,7 @@ fn cron_jobs_survive_a_crash_at_every_move() {
         script: vec![],
         replicas: 1,
         horizon: Duration::from_secs(900),
+        ..Scenario::default()
     };
     let one = scenario(vec![object("once", "Forbid", 1)]);
     let calm = shape(&one.run(1, Faults::none()).unwrap().server);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use gantry_reconcile::harness::{Action, Faults, Scenario, Server, prove_worlds};
+use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Propagation, Resource};
 
 use super::*;
@@ -33,6 +33,7 @@ fn scenario<'a>(
         script,
         replicas: 1,
         horizon: Duration::from_secs(7200),
+        ..Scenario::default()
     }
 }
 

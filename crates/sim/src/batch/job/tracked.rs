@@ -25,7 +25,7 @@ impl Controller for TrackedPods {
         vec![Kind::of::<Pod>(), Kind::of::<Job>()]
     }
 
-    fn wakes(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
         if change.is::<Pod>() {
             let waits = change.after::<Pod>().is_some_and(is_tracked);
             return waits.then(|| change.key.clone()).into_iter().collect();

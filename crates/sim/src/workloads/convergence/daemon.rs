@@ -73,6 +73,7 @@ fn daemon_sets_end_in_the_same_place() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     let ending = scenario.run(3, Faults::some()).unwrap();
     let expected = [
@@ -99,6 +100,7 @@ fn daemon_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scen
         script,
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     }
 }
 

@@ -67,6 +67,7 @@ fn replication_controllers_end_in_the_same_place() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     let calm = shape(&scenario.run(0, Faults::none()).unwrap().server);
     let expected = json!({

@@ -64,6 +64,7 @@ fn stateful_sets_end_in_the_same_place() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     proven(scenario.prove_faults(0..5, stateful_shape));
     let set = |name: &str| stateful_set(name, 1, "OrderedReady");
@@ -78,6 +79,7 @@ fn stateful_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Sc
         script,
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     }
 }
 
@@ -155,6 +157,7 @@ fn stateful_sets_keep_the_order() {
         script,
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     for seed in 0..10 {
         let faults = Faults { doubled: 50, relists: 20, ..Faults::none() };

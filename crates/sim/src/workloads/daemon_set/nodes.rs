@@ -42,7 +42,7 @@ pub(super) fn fit(spec: &PodSpec, node: &Node) -> Fit {
 }
 
 /// The daemon sets to which a node became something else.
-pub(super) fn wakes(world: &World, change: &Change) -> Vec<Key> {
+pub(super) fn enqueue(world: &World, change: &Change) -> Vec<Key> {
     let decides = |it: &Node| (it.metadata.labels.clone(), it.spec.taints.clone());
     let before = change.before::<Node>().map(decides);
     if before.is_some() && before == change.after::<Node>().map(decides) {

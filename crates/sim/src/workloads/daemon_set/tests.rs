@@ -408,7 +408,7 @@ fn nodes_wake_those_to_whom_they_matter() {
     let world = world(&selecting, &[], &[]);
     let nodes = world.shelf::<Node>();
     let wakes = |node: Value| {
-        DaemonSets.wakes(&world, &nodes.set(serde_json::from_value(node).unwrap())).len()
+        DaemonSets.enqueue(&world, &nodes.set(serde_json::from_value(node).unwrap())).len()
     };
     assert_eq!(wakes(node("a")), 1, "a new node");
     let beat = with(node("a"), "/status/conditions", json!([{"type": "Ready", "status": "True"}]));
@@ -416,7 +416,7 @@ fn nodes_wake_those_to_whom_they_matter() {
     assert_eq!(wakes(tainted("a", "k", "NoExecute")), 1, "a taint");
     assert_eq!(wakes(tainted("a", "k2", "NoExecute")), 0, "another taint of the same effect");
     let gone = nodes.unset(&Key::cluster("a")).unwrap();
-    assert_eq!(DaemonSets.wakes(&world, &gone).len(), 1, "its end");
+    assert_eq!(DaemonSets.enqueue(&world, &gone).len(), 1, "its end");
 }
 
 #[test]

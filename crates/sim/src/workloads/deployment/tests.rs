@@ -321,9 +321,9 @@ fn pods_are_recreated_when_the_old_ones_are_gone() {
     let change = world.shelf::<Pod>().set(serde_json::from_value(going).unwrap());
     let key = Key::new("n", "web");
     assert_eq!(sizes(&Deployments.plan(&world, &key, now())), Vec::<String>::new());
-    assert!(Deployments.wakes(&world, &change).is_empty());
+    assert!(Deployments.enqueue(&world, &change).is_empty());
     let gone = world.shelf::<Pod>().unset(&change.key).unwrap();
-    assert_eq!(Deployments.wakes(&world, &gone), std::slice::from_ref(&key), "it waits for this");
+    assert_eq!(Deployments.enqueue(&world, &gone), std::slice::from_ref(&key), "it waits for this");
     assert_eq!(sizes(&Deployments.plan(&world, &key, now())), ["new 4"]);
 }
 

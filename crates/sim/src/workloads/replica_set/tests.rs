@@ -328,7 +328,7 @@ fn pods_wake_their_set_and_orphans_wake_those_that_fit() {
     let shelf = world.shelf::<Pod>();
     let wakes = |pod: Value| {
         let change = shelf.set(serde_json::from_value(pod).unwrap());
-        let keys = ReplicaSets.wakes(&world, &change);
+        let keys = ReplicaSets.enqueue(&world, &change);
         keys.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let owners = "/metadata/ownerReferences";

@@ -376,7 +376,7 @@ fn volumes_are_claimed_before_the_pod_is_made() {
         serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap()
     };
     let change = world.shelf::<PersistentVolumeClaim>().set(claim(json!([])));
-    assert_eq!(StatefulSets.wakes(&world, &change), [Key::new("n", "db")]);
+    assert_eq!(StatefulSets.enqueue(&world, &change), [Key::new("n", "db")]);
     let plan = planned_in(&world);
     assert_eq!(short(&plan), ["create db-0"]);
     let Write::Create { body, .. } = &plan.steps[0].write else { panic!("{plan:?}") };

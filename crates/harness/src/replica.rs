@@ -5,20 +5,24 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::Scenario;
+use super::calls::{Calls, Sent};
+use super::outside::Asker;
 use super::server::{News, Server};
-use crate::controller::Controller;
-use crate::held::Held;
-use crate::object::{Key, Resource};
-use crate::plan::{Note, Step};
-use crate::world::{Change, Refused, World};
-use crate::write::Outcome;
+use gantry_reconcile::Held;
+use gantry_reconcile::object::{Key, Resource};
+use gantry_reconcile::plan::{Note, Step};
+use gantry_reconcile::world::{Change, Refused, World};
+use gantry_reconcile::write::Outcome;
+use gantry_reconcile::{Call, FactChange, Kind, Observer, Reply};
 
 /// A controller by its place in the scenario, and an object.
 pub(super) type Slot = (usize, Key);
 
 /// What a process has in memory.
 #[derive(Debug)]
-pub(super) struct Replica {
+pub(super) struct Replica<'a> {
+    scenario: &'a Scenario<'a>,
     world: World,
     /// For each kind, the place in the server's news that was not read yet.
     cursors: BTreeMap<Resource, usize>,
@@ -31,6 +35,8 @@ pub(super) struct Replica {
     failures: BTreeMap<Slot, u32>,
     /// What the last plan of each key holds, and what of it did not take.
     held: BTreeMap<Slot, Vec<Held>>,
+    askers: Vec<Box<dyn Asker + 'a>>,
+    pub(super) calls: Calls,
 }
 
 /// A plan that is being carried out.
@@ -43,12 +49,19 @@ struct Pass {
     refused: Vec<Refused>,
 }
 
-impl Replica {
+impl<'a> Replica<'a> {
     /// A process that has just started: it lists everything there is.
-    pub(super) fn start(controllers: &[&dyn Controller], server: &Server) -> Self {
-        let world = World::new(controllers.iter().flat_map(|it| it.kinds()));
+    pub(super) fn start(scenario: &'a Scenario<'a>, server: &Server) -> Self {
+        let outside = &scenario.outside;
+        let observed = observers(scenario).flat_map(|it| it.kinds());
+        let asked = outside.inquiries.iter().flat_map(|it| it.kinds());
+        let planned = scenario.controllers.iter().flat_map(|it| it.kinds());
+        let world = World::new(planned.chain(observed).chain(asked));
         let resources: BTreeSet<Resource> = world.shelves().map(|it| it.resource()).collect();
         let mut replica = Self {
+            scenario,
+            askers: outside.inquiries.iter().map(|it| it.start()).collect(),
+            calls: Calls::new(),
             world,
             cursors: BTreeMap::new(),
             queue: BTreeSet::new(),
@@ -62,9 +75,14 @@ impl Replica {
             resources.iter().flat_map(|it| replica.relist(it, server)).collect();
         // Told only when every shelf is filled, as the real shell does.
         for change in &filled {
-            replica.tell(controllers, change);
+            replica.tell(change, server.now());
         }
         replica
+    }
+
+    /// What it knows.
+    pub(super) fn world(&self) -> &World {
+        &self.world
     }
 
     /// Reads a kind anew.
@@ -88,12 +106,7 @@ impl Replica {
     }
 
     /// Reads the next news about a kind.
-    pub(super) fn deliver(
-        &mut self,
-        controllers: &[&dyn Controller],
-        resource: &Resource,
-        server: &Server,
-    ) {
+    pub(super) fn deliver(&mut self, resource: &Resource, server: &Server) {
         let Some(cursor) = self.cursors.get_mut(resource) else { return };
         let Some(News { text, end }) = server.news(resource).get(*cursor) else { return };
         *cursor += 1;
@@ -101,19 +114,85 @@ impl Replica {
             let seen = if *end { shelf.saw_end(text) } else { shelf.saw(text) };
             let change = seen.unwrap_or_else(|unreadable| unreadable.change.map(|it| *it));
             if let Some(change) = change {
-                self.tell(controllers, &change);
+                self.tell(&change, server.now());
             }
         }
     }
 
-    pub(super) fn tell(&mut self, controllers: &[&dyn Controller], change: &Change) {
-        for (place, controller) in controllers.iter().enumerate() {
-            if controller.kinds().iter().any(|kind| *kind.resource() == change.resource) {
-                for key in controller.wakes(&self.world, change) {
+    pub(super) fn tell(&mut self, change: &Change, now: Timestamp) {
+        let scenario = self.scenario;
+        let concerns = |kinds: Vec<Kind>| kinds.iter().any(|it| *it.resource() == change.resource);
+        for observer in observers(scenario).filter(|it| concerns(it.kinds())) {
+            observer.observe(&self.world, change);
+        }
+        for (place, controller) in scenario.controllers.iter().enumerate() {
+            if concerns(controller.kinds()) {
+                for key in controller.enqueue(&self.world, change) {
                     self.wake((place, key));
                 }
             }
         }
+        let inquiries = scenario.outside.inquiries.iter().enumerate();
+        for (place, inquiry) in inquiries.filter(|(_, it)| concerns(it.kinds())) {
+            for key in inquiry.enqueue(&self.world, change) {
+                self.refresh(place, key, now);
+            }
+        }
+    }
+
+    fn refresh(&mut self, place: usize, key: Key, now: Timestamp) {
+        for change in self.askers[place].refresh(&self.world, &key, now) {
+            self.tell_fact(&change);
+        }
+    }
+
+    fn tell_fact(&mut self, change: &FactChange) {
+        let scenario = self.scenario;
+        for (place, controller) in scenario.controllers.iter().enumerate() {
+            if controller.facts().contains(&change.kind()) {
+                for key in controller.enqueue_for_fact(&self.world, change) {
+                    self.wake((place, key));
+                }
+            }
+        }
+    }
+
+    /// How many questions are due, by inquiry.
+    pub(super) fn questions(&self, now: Timestamp) -> Vec<(usize, usize)> {
+        let due = self.askers.iter().map(|it| it.due(now)).enumerate();
+        due.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// How many answers are under way, by inquiry.
+    pub(super) fn answers(&self) -> Vec<(usize, usize)> {
+        let under_way = self.askers.iter().map(|it| it.under_way()).enumerate();
+        under_way.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Asks a question.
+    pub(super) fn ask(&mut self, (inquiry, which): (usize, usize), server: &Server) {
+        self.askers[inquiry].ask(which, server, server.now());
+    }
+
+    /// Lets an answer arrive, or get lost.
+    pub(super) fn answer(&mut self, (inquiry, which): (usize, usize), now: Timestamp, lost: bool) {
+        let change = self.askers[inquiry].arrive(which, &self.world, now, lost);
+        if let Some(change) = change {
+            self.tell_fact(&change);
+        }
+    }
+
+    /// Sends a call.
+    pub(super) fn send(&mut self, which: usize, now: Timestamp) -> Option<Call> {
+        let (slots, call) = self.calls.send(which, &self.world, now)?;
+        slots.into_iter().for_each(|slot| self.wake(slot));
+        Some(call)
+    }
+
+    /// Ends the attempt of a call.
+    pub(super) fn end_call(&mut self, sent: &Sent, reply: Option<Reply>, now: Timestamp) {
+        let slots = self.calls.end(sent, reply, &self.world, now);
+        slots.into_iter().for_each(|slot| self.wake(slot));
     }
 
     fn wake(&mut self, slot: Slot) {
@@ -135,27 +214,31 @@ impl Replica {
                 self.wake(slot);
             }
         }
+        for place in 0..self.askers.len() {
+            for key in self.askers[place].requeued(now) {
+                self.refresh(place, key, now);
+            }
+        }
     }
 
     /// When the next one is due.
-    pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(when, _)| *when)
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+        let planned = self.timers.first().map(|(when, _)| *when);
+        let asked = self.askers.iter().filter_map(|it| it.next_due(now));
+        planned.into_iter().chain(asked).chain(self.calls.next_due(now)).min()
     }
 
-    /// Decides about one key. Returns how much is to be written, and what is told at once.
-    pub(super) fn plan(
-        &mut self,
-        controllers: &[&dyn Controller],
-        slot: &Slot,
-        now: Timestamp,
-    ) -> (usize, Vec<Note>) {
+    /// Decides about one key. Returns how much is to be written, what is told at once, and calls that are
+    /// given up and may arrive all the same.
+    pub(super) fn plan(&mut self, slot: &Slot, now: Timestamp) -> (usize, Vec<Note>, Vec<Call>) {
         self.queue.remove(slot);
-        let controller = controllers[slot.0];
+        let controller = self.scenario.controllers[slot.0];
         let plan = controller.plan(&self.world, &slot.1, now);
         if let Some(wait) = plan.look_again {
             self.due(slot, now, wait);
         }
         self.held.insert(slot.clone(), plan.held);
+        let given_up = self.calls.want(slot, plan.calls, &self.world, now);
         let left = plan.steps.len();
         if left > 0 {
             self.busy.insert(slot.clone(), Pass { left, ..Pass::default() });
@@ -164,7 +247,7 @@ impl Replica {
             self.world.remember(controller.name(), &slot.1, Vec::new());
         }
         self.in_flight.extend(plan.steps.into_iter().map(|step| (slot.clone(), step)));
-        (left, plan.notes)
+        (left, plan.notes, given_up)
     }
 
     /// Gives a key another turn after a while; a timer that rings at once would keep time from
@@ -179,7 +262,6 @@ impl Replica {
     /// Takes note of what became of a write. Returns what is told then.
     pub(super) fn answered(
         &mut self,
-        controllers: &[&dyn Controller],
         slot: &Slot,
         mut step: Step,
         outcome: &Outcome,
@@ -193,7 +275,7 @@ impl Replica {
         };
         let write = &step.write;
         for change in self.world.learn(write, outcome) {
-            self.tell(controllers, &change);
+            self.tell(&change, now);
         }
         let until = match outcome {
             Outcome::Done(_) | Outcome::Absent => None,
@@ -213,7 +295,8 @@ impl Replica {
         }
         self.in_flight.extend(then.into_iter().map(|step| (slot.clone(), step)));
         if let Some(Pass { again, refused, .. }) = self.finished(slot) {
-            self.world.remember(controllers[slot.0].name(), &slot.1, refused);
+            let name = self.scenario.controllers[slot.0].name();
+            self.world.remember(name, &slot.1, refused);
             if again {
                 self.wake(slot.clone());
             }
@@ -235,6 +318,19 @@ impl Replica {
 
     /// Whether there is nothing to do at this moment.
     pub(super) fn is_idle(&self, server: &Server) -> bool {
-        self.queue.is_empty() && self.in_flight.is_empty() && self.behind(server).is_empty()
+        let now = server.now();
+        let outside = self.questions(now).is_empty() && self.answers().is_empty();
+        let calls = self.calls.requests() + self.calls.replies() + self.calls.can_send(now);
+        outside
+            && calls == 0
+            && self.queue.is_empty()
+            && self.in_flight.is_empty()
+            && self.behind(server).is_empty()
     }
+}
+
+/// Everybody who follows changes and writes nothing.
+fn observers<'a>(scenario: &'a Scenario<'a>) -> impl Iterator<Item = &'a dyn Observer> {
+    let caches = scenario.controllers.iter().filter_map(|it| it.observer());
+    caches.chain(scenario.outside.observers.iter().copied())
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
-use crate::object::{Key, Reference, Resource, Revision};
-use crate::write::{Fence, Outcome, PODS, Part, Propagation, Refusal, Write};
+use super::outside::{Edge, Edges};
+use gantry_reconcile::object::{Key, Reference, Resource, Revision};
+use gantry_reconcile::write::{Fence, Outcome, PODS, Part, Propagation, Refusal, Write};
 
 /// The finalizer of an object that goes after what belongs to it.
 const FOREGROUND: &str = "foregroundDeletion";
@@ -22,6 +23,7 @@ pub struct Server {
     defaults: fn(&Resource, &mut Value),
     news: BTreeMap<Resource, Vec<News>>,
     policy: Option<Policy>,
+    pub(super) edges: Edges,
 }
 
 /// What becomes of writes that do not come through.
@@ -47,7 +49,25 @@ impl Server {
             defaults,
             news: BTreeMap::new(),
             policy: None,
+            edges: Edges::default(),
         }
+    }
+
+    /// The peer outside the API that is called with this protocol.
+    ///
+    /// # Panics
+    /// When there is none, or it is no `E`: a mistake of the scenario.
+    #[must_use]
+    pub fn edge<E: Edge>(&self, protocol: &str) -> &E {
+        self.edges.get(protocol).expect("the scenario has this peer")
+    }
+
+    /// The same, for what happens to it on the way.
+    ///
+    /// # Panics
+    /// As [`edge`](Server::edge).
+    pub fn edge_mut<E: Edge>(&mut self, protocol: &str) -> &mut E {
+        self.edges.get_mut(protocol).expect("the scenario has this peer")
     }
 
     /// The time.
@@ -59,6 +79,7 @@ impl Server {
     /// Lets it be this time.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = now;
+        self.edges.pass(now);
     }
 
     pub(super) fn revision(&self) -> Revision {

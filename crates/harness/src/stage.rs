@@ -7,8 +7,9 @@ use jiff::SignedDuration;
 use super::replica::Replica;
 use super::trial::{Conditions, Trial};
 use super::{Failure, Faults, Scenario, Server};
-use crate::held::Held;
-use crate::plan::Note;
+use gantry_reconcile::Held;
+use gantry_reconcile::World;
+use gantry_reconcile::plan::Note;
 
 /// A scenario in which nothing goes wrong and time passes when it is told to: for tests about what
 /// happens when. Its script and horizon are not used.
@@ -27,6 +28,12 @@ impl<'a> Stage<'a> {
     /// The server, for what users do.
     pub fn server(&mut self) -> &mut Server {
         &mut self.0.server
+    }
+
+    /// What the first process knows.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        self.0.replicas[0].world()
     }
 
     /// Lets this much time pass, in which everything is done that is due.

@@ -5,11 +5,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::names;
-use crate::object::{Key, Meta, controlled_by};
-use crate::world::{Change, Kind, View, World};
-use crate::write::Part;
-use crate::{Plan, Propagation, Reference, Step, Uid};
+use gantry_reconcile::names;
+use gantry_reconcile::object::{Key, Meta, controlled_by};
+use gantry_reconcile::world::{Change, Kind, View, World};
+use gantry_reconcile::write::Part;
+use gantry_reconcile::{Plan, Propagation, Reference, Step, Uid};
+
+mod engines;
 
 /// Wants a number of leaves.
 #[derive(Debug, Default, Deserialize)]
@@ -86,7 +88,7 @@ impl Controller for Gardener {
         vec![Kind::of::<Tree>(), Kind::of::<Leaf>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         let trees = change.both::<Tree>().map(|tree| tree.metadata.key());
         let owner = |leaf: &Leaf| {
             let owner = leaf.metadata.controller()?;
@@ -189,6 +191,7 @@ fn scenario<'a>(controllers: &'a [&'a dyn Controller], replicas: usize) -> Scena
         script: vec![grow("a", 5), grow("b", 0), fell, grow("a", 2)],
         replicas,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     }
 }
 
@@ -251,7 +254,7 @@ impl Controller for Mourner {
         vec![Kind::of::<Tree>()]
     }
 
-    fn wakes(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
         vec![change.key.clone()]
     }
 
@@ -292,6 +295,7 @@ fn what_must_not_be_sent_does_not_come_late_either() {
         script: vec![grow],
         replicas: 1,
         horizon: Duration::from_secs(3600),
+        ..Scenario::default()
     };
     for seed in 0..20 {
         scenario

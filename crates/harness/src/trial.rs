@@ -6,13 +6,14 @@ use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::outside::Edges;
 use super::replica::{Replica, Slot};
 use super::server::refused;
 use super::{Crash, Ending, Failure, Faults, Scenario, Sent, Server};
-use crate::controller::Controller;
-use crate::object::{Resource, Revision};
-use crate::plan::{Note, Step};
-use crate::write::{Outcome, Write};
+use gantry_reconcile::Call;
+use gantry_reconcile::object::{Resource, Revision};
+use gantry_reconcile::plan::{Note, Step};
+use gantry_reconcile::write::{Outcome, Write};
 
 /// When every run begins.
 const BEGIN: i64 = 1_800_000_000;
@@ -63,6 +64,7 @@ pub(super) fn run(
     // Without faults chance decides the order until all is done; with them there is always more.
     let calm = conditions.faults.is_calm();
     while !trial.script.is_empty() || (trial.moves < TROUBLE && !(calm && trial.is_quiet())) {
+        trial.check_broken()?;
         if !trial.shake() {
             break;
         }
@@ -75,23 +77,31 @@ pub(super) fn run(
     trial.faults = Faults::none();
     trial.written = Some(Vec::new());
     for place in 0..trial.replicas.len() {
-        trial.replicas[place] = Replica::start(scenario.controllers, &trial.server);
+        trial.replicas[place] = Replica::start(scenario, &trial.server);
     }
+    trial.called = Some(Vec::new());
     trial.settle(horizon)?;
+    trial.check_broken()?;
     let restless = trial.written.take().unwrap_or_default();
+    let restless_calls = trial.called.take().unwrap_or_default();
     let held = trial.replicas.iter().flat_map(Replica::held).collect();
     let trace = trial.trace();
     let Trial { server, notes, .. } = trial;
-    Ok(Run { ending: Ending { server, moves, restless, held, notes }, trace, deaths })
+    Ok(Run {
+        ending: Ending { server, moves, restless, restless_calls, held, notes },
+        trace,
+        deaths,
+    })
 }
 
 pub(super) struct Trial<'a> {
     scenario: &'a Scenario<'a>,
-    controllers: &'a [&'a dyn Controller],
     pub(super) server: Server,
-    pub(super) replicas: Vec<Replica>,
+    pub(super) replicas: Vec<Replica<'a>>,
     /// What processes that died had sent.
     ghosts: Vec<Write>,
+    /// Calls of processes that died or gave them up.
+    ghost_calls: Vec<Call>,
     /// Which of the users' actions are left.
     script: VecDeque<usize>,
     rng: Rng,
@@ -106,6 +116,10 @@ pub(super) struct Trial<'a> {
     pub(super) notes: Vec<Note>,
     /// What is written, when somebody wants to know.
     written: Option<Vec<Write>>,
+    /// What is called, likewise.
+    called: Option<Vec<Call>>,
+    /// The invariant that did not hold first, and why.
+    broken: Option<(&'static str, String)>,
 }
 
 impl std::fmt::Debug for Trial<'_> {
@@ -115,7 +129,7 @@ impl std::fmt::Debug for Trial<'_> {
 }
 
 /// The server's state, the time, and how much there is of the rest.
-type Left = (Revision, Timestamp, usize, usize, usize);
+type Left = (Revision, Timestamp, u64, usize, usize, usize);
 
 /// What can happen next.
 #[derive(Clone, Copy)]
@@ -123,7 +137,16 @@ enum Move {
     Deliver(usize),
     Plan(usize),
     Land(usize),
+    /// A question about the outside is asked.
+    Ask(usize),
+    /// An answer arrives.
+    Answer(usize),
+    /// A call is sent, arrives, or is replied to.
+    Send(usize),
+    Arrive(usize),
+    Reply(usize),
     Ghost,
+    GhostCall,
     Collect,
     User,
     Wait,
@@ -134,21 +157,23 @@ impl<'a> Trial<'a> {
         let Conditions { seed, faults, replicas, bad } = conditions;
         let now = Timestamp::from_second(BEGIN).unwrap_or_default();
         let mut server = Server::new(scenario.defaults, now);
+        server.edges = Edges::new(&scenario.outside.edges);
+        server.edges.pass(now);
         for (resource, object) in scenario.objects.iter().chain(bad) {
             server.create(resource, object.clone());
         }
         if !bad.is_empty() {
             server.intercept(spoil);
         }
-        let start = || Replica::start(scenario.controllers, &server);
+        let start = || Replica::start(scenario, &server);
         let replicas = (0..replicas.max(1)).map(|_| start()).collect();
         Self {
             scenario,
-            controllers: scenario.controllers,
-            left: (server.revision(), now, scenario.script.len(), 0, 0),
+            left: (server.revision(), now, 0, scenario.script.len(), 0, 0),
             server,
             replicas,
             ghosts: Vec::new(),
+            ghost_calls: Vec::new(),
             script: (0..scenario.script.len()).collect(),
             rng: Rng::with_seed(seed),
             seed,
@@ -158,20 +183,23 @@ impl<'a> Trial<'a> {
             lines: VecDeque::new(),
             notes: Vec::new(),
             written: None,
+            called: None,
+            broken: None,
         }
     }
 
     /// Whether nothing is to be done at this moment.
     fn is_quiet(&self) -> bool {
         let idle = self.replicas.iter().all(|it| it.is_idle(&self.server));
-        idle && self.ghosts.is_empty()
+        idle && self.ghosts.is_empty() && self.ghost_calls.is_empty()
     }
 
     /// Ends a move that was made: whoever is to die after it dies.
     fn moved(&mut self, place: usize) {
-        let sent = self.replicas.iter().map(|it| it.in_flight.len()).sum();
-        let (script, ghosts) = (self.script.len(), self.ghosts.len());
-        let left = (self.server.revision(), self.server.now(), script, ghosts, sent);
+        let sent = self.replicas.iter().map(|it| it.in_flight.len() + it.calls.requests()).sum();
+        let (script, ghosts) = (self.script.len(), self.ghosts.len() + self.ghost_calls.len());
+        let (revision, arrivals) = (self.server.revision(), self.server.edges.arrivals);
+        let left = (revision, self.server.now(), arrivals, script, ghosts, sent);
         if left != self.left {
             self.deaths.push(Death { after: self.moves, sent: sent > 0 });
             self.left = left;
@@ -182,6 +210,26 @@ impl<'a> Trial<'a> {
             self.crash(place, |_| sent == Sent::Late);
         }
         self.moves += 1;
+        self.check_invariants();
+    }
+
+    /// Finds out whether what must always hold does. The first that does not is remembered.
+    fn check_invariants(&mut self) {
+        for invariant in &self.scenario.outside.always {
+            if self.broken.is_none()
+                && let Err(why) = (invariant.check)(&self.server)
+            {
+                self.note(&format!("{} does not hold: {why}", invariant.name));
+                self.broken = Some((invariant.name, why));
+            }
+        }
+    }
+
+    /// Ends the run when an invariant did not hold.
+    fn check_broken(&self) -> Result<(), Box<Failure>> {
+        let Some((invariant, why)) = self.broken.clone() else { return Ok(()) };
+        let (seed, moves, trace) = (self.seed, self.moves, self.trace());
+        Err(Box::new(Failure::Broken { seed, moves, invariant, why, trace }))
     }
 
     /// One move, by chance. Returns whether there was anything to do.
@@ -198,6 +246,25 @@ impl<'a> Trial<'a> {
             if !replica.in_flight.is_empty() {
                 may.extend([Move::Land(place); 4]);
             }
+            let now = self.server.now();
+            if !replica.questions(now).is_empty() {
+                may.extend([Move::Ask(place); 2]);
+            }
+            if !replica.answers().is_empty() {
+                may.extend([Move::Answer(place); 3]);
+            }
+            if replica.calls.can_send(now) > 0 {
+                may.extend([Move::Send(place); 3]);
+            }
+            if replica.calls.requests() > 0 {
+                may.extend([Move::Arrive(place); 3]);
+            }
+            if replica.calls.replies() > 0 {
+                may.extend([Move::Reply(place); 3]);
+            }
+        }
+        if !self.ghost_calls.is_empty() {
+            may.push(Move::GhostCall);
         }
         if !self.ghosts.is_empty() {
             may.push(Move::Ghost);
@@ -207,7 +274,7 @@ impl<'a> Trial<'a> {
         }
         may.push(Move::Collect);
         let busy = may.len() > 1;
-        if busy || self.replicas.iter().any(|it| it.next_due().is_some()) {
+        if busy || self.replicas.iter().any(|it| it.next_due(self.server.now()).is_some()) {
             may.push(Move::Wait);
         } else {
             return false;
@@ -216,6 +283,7 @@ impl<'a> Trial<'a> {
             let place = self.rng.usize(..self.replicas.len());
             self.crash(place, Rng::bool);
             self.moves += 1;
+            self.check_invariants();
             return true;
         }
         if self.chance(self.faults.relists) {
@@ -231,8 +299,15 @@ impl<'a> Trial<'a> {
 
     fn make(&mut self, pick: Move) {
         let place = match pick {
-            Move::Deliver(place) | Move::Plan(place) | Move::Land(place) => place,
-            Move::Ghost | Move::Collect | Move::User | Move::Wait => 0,
+            Move::Deliver(place)
+            | Move::Plan(place)
+            | Move::Land(place)
+            | Move::Ask(place)
+            | Move::Answer(place)
+            | Move::Send(place)
+            | Move::Arrive(place)
+            | Move::Reply(place) => place,
+            Move::Ghost | Move::GhostCall | Move::Collect | Move::User | Move::Wait => 0,
         };
         self.act(pick);
         self.moved(place);
@@ -244,7 +319,7 @@ impl<'a> Trial<'a> {
                 let behind = self.replicas[place].behind(&self.server);
                 let resource = &behind[self.rng.usize(..behind.len())];
                 self.note(&format!("#{place} reads news of {resource}"));
-                self.replicas[place].deliver(self.controllers, resource, &self.server);
+                self.replicas[place].deliver(resource, &self.server);
             }
             Move::Plan(place) => {
                 let slots: Vec<Slot> = self.replicas[place].queue.iter().cloned().collect();
@@ -256,6 +331,45 @@ impl<'a> Trial<'a> {
                 let (slot, step) =
                     self.replicas[place].in_flight.swap_remove(self.rng.usize(..count));
                 self.land(place, &slot, step);
+            }
+            Move::Ask(place) => {
+                let due = self.replicas[place].questions(self.server.now());
+                let question = self.pick(&due);
+                self.note(&format!("#{place} asks a question"));
+                self.replicas[place].ask(question, &self.server);
+            }
+            Move::Answer(place) => {
+                let under_way = self.replicas[place].answers();
+                let answer = self.pick(&under_way);
+                let lost = self.chance(self.faults.lost_answers);
+                self.note(&format!("#{place} gets an answer{}", if lost { ", lost" } else { "" }));
+                self.replicas[place].answer(answer, self.server.now(), lost);
+            }
+            Move::Send(place) => {
+                let count = self.replicas[place].calls.can_send(self.server.now());
+                let which = self.rng.usize(..count);
+                let call = self.replicas[place].send(which, self.server.now());
+                if let Some(call) = call {
+                    self.note(&format!("#{place} sends {}", call.id));
+                    if let Some(called) = &mut self.called {
+                        called.push(call);
+                    }
+                }
+            }
+            Move::Arrive(place) => self.arrive(place),
+            Move::Reply(place) => {
+                let which = self.rng.usize(..self.replicas[place].calls.replies());
+                let (sent, reply) = self.replicas[place].calls.take_reply(which);
+                let lost = self.chance(self.faults.lost_answers);
+                let shown = if lost { "its reply is lost" } else { "its reply arrives" };
+                self.note(&format!("#{place} {}: {shown}", sent.call.id));
+                let reply = Some(reply).filter(|_| !lost);
+                self.replicas[place].end_call(&sent, reply, self.server.now());
+            }
+            Move::GhostCall => {
+                let call = self.ghost_calls.swap_remove(self.rng.usize(..self.ghost_calls.len()));
+                let reply = self.server.edges.call(&call, self.server.now());
+                self.note(&format!("late {} -> {reply:?}", call.id));
             }
             Move::Ghost => {
                 let write = self.ghosts.swap_remove(self.rng.usize(..self.ghosts.len()));
@@ -280,10 +394,48 @@ impl<'a> Trial<'a> {
 
     fn plan(&mut self, place: usize, slot: &Slot) {
         let now = self.server.now();
-        let (steps, notes) = self.replicas[place].plan(self.controllers, slot, now);
+        let (steps, notes, given_up) = self.replicas[place].plan(slot, now);
         self.notes.extend(notes);
-        let name = self.controllers[slot.0].name();
+        for call in given_up {
+            self.note(&format!("#{place} gives up {}", call.id));
+            if self.rng.bool() {
+                self.ghost_calls.push(call);
+            }
+        }
+        let name = self.scenario.controllers[slot.0].name();
         self.note(&format!("#{place} {name} plans {}: {steps} writes", slot.1));
+    }
+
+    /// Picks one of several of each.
+    fn pick(&mut self, counts: &[(usize, usize)]) -> (usize, usize) {
+        let (place, count) = counts[self.rng.usize(..counts.len())];
+        (place, self.rng.usize(..count))
+    }
+
+    /// Lets a call arrive, or get lost, or arrive twice, or later than anybody waits for it.
+    fn arrive(&mut self, place: usize) {
+        let which = self.rng.usize(..self.replicas[place].calls.requests());
+        let sent = self.replicas[place].calls.take_request(which);
+        let call = sent.call.clone();
+        let now = self.server.now();
+        if self.chance(self.faults.lost_requests) {
+            self.note(&format!("#{place} {} is lost", call.id));
+            if self.rng.bool() {
+                self.ghost_calls.push(call);
+            }
+            self.replicas[place].end_call(&sent, None, now);
+            return;
+        }
+        let mut reply = self.server.edges.call(&call, now);
+        self.note(&format!("#{place} {} arrives -> {reply:?}", call.id));
+        if self.chance(self.faults.doubled) {
+            let second = self.server.edges.call(&call, now);
+            self.note(&format!("#{place} {} arrives again -> {second:?}", call.id));
+            if self.rng.bool() {
+                reply = second;
+            }
+        }
+        self.replicas[place].calls.reply(sent, reply);
     }
 
     fn land(&mut self, place: usize, slot: &Slot, step: Step) {
@@ -308,7 +460,7 @@ impl<'a> Trial<'a> {
         let (verb, key, shown) = (write.verb(), write.key(), brief(&outcome));
         self.note(&format!("#{place} {verb} {} {key} -> {shown}", write.resource()));
         let now = self.server.now();
-        let notes = self.replicas[place].answered(self.controllers, slot, step, &outcome, now);
+        let notes = self.replicas[place].answered(slot, step, &outcome, now);
         self.notes.extend(notes);
     }
 
@@ -331,8 +483,13 @@ impl<'a> Trial<'a> {
     /// A process dies and starts anew; what it had sent may still arrive.
     fn crash(&mut self, place: usize, arrives: impl Fn(&mut Rng) -> bool) {
         self.note(&format!("#{place} dies"));
-        let fresh = Replica::start(self.controllers, &self.server);
+        let fresh = Replica::start(self.scenario, &self.server);
         let old = std::mem::replace(&mut self.replicas[place], fresh);
+        for call in old.calls.die() {
+            if arrives(&mut self.rng) {
+                self.ghost_calls.push(call);
+            }
+        }
         for (_, step) in old.in_flight {
             if self.unsent(&step).is_none() && arrives(&mut self.rng) {
                 self.ghosts.push(step.write);
@@ -355,7 +512,7 @@ impl<'a> Trial<'a> {
         let resource = &kinds[self.rng.usize(..kinds.len())];
         let changes = self.replicas[place].relist(resource, &self.server);
         for change in changes {
-            self.replicas[place].tell(self.controllers, &change);
+            self.replicas[place].tell(&change, self.server.now());
         }
     }
 
@@ -374,12 +531,14 @@ impl<'a> Trial<'a> {
         let begin = self.moves;
         loop {
             while self.step() {
+                self.check_broken()?;
                 if self.moves - begin > PATIENCE {
                     let (seed, moves, trace) = (self.seed, self.moves, self.trace());
                     return Err(Box::new(Failure::Unsettled { seed, moves, trace }));
                 }
             }
-            let due = self.replicas.iter().filter_map(Replica::next_due).min();
+            let due = self.replicas.iter().filter_map(|it| it.next_due(self.server.now()));
+            let due = due.chain(self.server.edges.next_change()).min();
             let Some(due) = due.filter(|due| *due <= end) else { return Ok(()) };
             let wait = due.duration_since(self.server.now());
             self.pass(wait.max(SignedDuration::ZERO));
@@ -403,6 +562,23 @@ impl<'a> Trial<'a> {
                 self.moved(place);
                 return true;
             }
+            let (replica, now) = (&self.replicas[place], self.server.now());
+            let next = match () {
+                () if !replica.answers().is_empty() => Some(Move::Answer(place)),
+                () if replica.calls.replies() > 0 => Some(Move::Reply(place)),
+                () if replica.calls.requests() > 0 => Some(Move::Arrive(place)),
+                () if replica.calls.can_send(now) > 0 => Some(Move::Send(place)),
+                () if !replica.questions(now).is_empty() => Some(Move::Ask(place)),
+                () => None,
+            };
+            if let Some(next) = next {
+                self.make(next);
+                return true;
+            }
+        }
+        if !self.ghost_calls.is_empty() {
+            self.make(Move::GhostCall);
+            return true;
         }
         if !self.ghosts.is_empty() {
             self.make(Move::Ghost);

@@ -8,7 +8,7 @@ use super::trial::{self, Conditions, Run};
 use super::{
     CONFLICTED, Crash, Ending, Failure, Faults, REFUSED, Scenario, Sent, Server, UNREADABLE,
 };
-use crate::object::Resource;
+use gantry_reconcile::object::Resource;
 
 impl Scenario<'_> {
     /// Runs once.
@@ -240,10 +240,12 @@ impl Drop for Witness<'_> {
 
 fn at_rest(conditions: Conditions<'_>, ending: &Ending, rest: Rest) -> Result<(), Box<Failure>> {
     let Conditions { seed, faults, .. } = conditions;
-    match ending.restless.is_empty() || rest == Rest::Unneeded {
-        true => Ok(()),
-        false => Err(Box::new(Failure::Restless { seed, faults, writes: ending.restless.clone() })),
+    let is_quiet = ending.restless.is_empty() && ending.restless_calls.is_empty();
+    if is_quiet || rest == Rest::Unneeded {
+        return Ok(());
     }
+    let (writes, calls) = (ending.restless.clone(), ending.restless_calls.clone());
+    Err(Box::new(Failure::Restless { seed, faults, writes, calls }))
 }
 
 /// Whether a bad object is held for what is wrong with it.

@@ -13,6 +13,8 @@
 //! [`prove_worlds`] where there are many worlds to begin with. A [`Stage`] is for tests about what happens
 //! when.
 
+mod calls;
+mod outside;
 mod prove;
 mod replica;
 mod server;
@@ -24,12 +26,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::controller::Controller;
-use crate::held::Held;
-use crate::object::Resource;
-use crate::plan::Note;
-use crate::write::Write;
+use gantry_reconcile::object::Resource;
+use gantry_reconcile::plan::Note;
+use gantry_reconcile::write::Write;
+use gantry_reconcile::{Call, Controller, Held};
 
+pub use outside::{Ask, Asker, Asking, Edge, Invariant, MakeEdge, Outside};
 pub use prove::prove_worlds;
 pub use server::Server;
 pub use stage::Stage;
@@ -55,6 +57,22 @@ pub struct Scenario<'a> {
     pub replicas: usize,
     /// How long everything is left alone in the end.
     pub horizon: Duration,
+    /// What lies outside the API.
+    pub outside: Outside<'a>,
+}
+
+impl Default for Scenario<'_> {
+    fn default() -> Self {
+        Self {
+            controllers: &[],
+            defaults: |_, _| {},
+            objects: Vec::new(),
+            script: Vec::new(),
+            replicas: 1,
+            horizon: Duration::ZERO,
+            outside: Outside::default(),
+        }
+    }
 }
 
 /// Something a user does.
@@ -135,7 +153,7 @@ pub struct Ending {
     pub server: Server,
     /// How many moves there were until everything had settled.
     pub moves: u64,
-    /// What is held in the end, as [`Plan::held`](crate::Plan::held) has it; also writes that do not
+    /// What is held in the end, as [`Plan::held`](gantry_reconcile::Plan::held) has it; also writes that do not
     /// come through, and objects that cannot be read.
     pub held: Vec<Held>,
     /// Everything that was told, in this order.
@@ -143,6 +161,8 @@ pub struct Ending {
     /// What was written after everything had settled and all processes had been started anew. What
     /// decides by what it sees has nothing left to do then.
     pub restless: Vec<Write>,
+    /// What was called then.
+    pub restless_calls: Vec<Call>,
 }
 
 /// Why a run did not end well.
@@ -175,7 +195,9 @@ pub enum Failure {
         trace: String,
     },
     /// After a fresh start there was something to write though nothing had changed.
-    #[error("seed {seed}, {faults:?}: not at rest; a fresh start wrote {writes:#?}")]
+    #[error(
+        "seed {seed}, {faults:?}: not at rest; a fresh start wrote {writes:#?}, called {calls:#?}"
+    )]
     Restless {
         /// Which run.
         seed: u64,
@@ -183,6 +205,22 @@ pub enum Failure {
         faults: Faults,
         /// What was written.
         writes: Vec<Write>,
+        /// What was called.
+        calls: Vec<Call>,
+    },
+    /// What must always hold did not hold after a move.
+    #[error("seed {seed}: {invariant} does not hold after {moves} moves: {why}\n{trace}")]
+    Broken {
+        /// Which run.
+        seed: u64,
+        /// After how many moves.
+        moves: u64,
+        /// Which invariant.
+        invariant: &'static str,
+        /// Why it does not hold.
+        why: String,
+        /// What happened last.
+        trace: String,
     },
     /// Nothing was said about an object that nothing could be done about.
     #[error("seed {seed}, {faults:?}: nobody says {reason} about {name}; held is {held:#?}")]
