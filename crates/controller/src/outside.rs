@@ -47,3 +47,6 @@ impl fmt::Debug for Outside {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

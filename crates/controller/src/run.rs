@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Lost, OnLoss, Tasks};
-use gantry_reconcile::{Controller, Observer, Place, Resource, Revision, World};
+use gantry_reconcile::{Controller, Place, Resource, Revision};
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::audience::{Audience, CacheOf, Listener};
+use crate::audience::Audience;
 use crate::cache::{Filter, Reflector, Timing};
 use crate::events;
 use crate::lease::{self, Permit};
@@ -27,11 +27,13 @@ use crate::wake_queue::Queue;
 use crate::writer::Writer;
 
 mod handle;
+mod listeners;
 mod pass;
 
 pub use handle::{Ended, Handle};
 
 use handle::Newcomer;
+use listeners::{listeners, shelves};
 use pass::Desk;
 
 /// In whose name a controller acts.
@@ -478,44 +480,6 @@ async fn ended(tasks: &mut Tasks) -> Result<(), ShellError> {
         return std::future::pending().await;
     }
     Ok(tasks.join().await?)
-}
-
-/// A shelf for each view of each kind that somebody looks at.
-fn shelves(seats: &[Seat], outside: &Outside) -> Result<World, ShellError> {
-    let mut names = BTreeSet::new();
-    let controllers = seats.iter().map(|seat| seat.controller.name());
-    let inquiries = outside.inquiries.iter().map(|it| it.name());
-    for name in controllers.chain(inquiries) {
-        if !names.insert(name) {
-            return Err(ShellError::TwoNames { name });
-        }
-    }
-    let planned = seats.iter().flat_map(|seat| {
-        let cached = seat.controller.observer().map(Observer::kinds).unwrap_or_default();
-        seat.controller.kinds().into_iter().chain(cached)
-    });
-    let observed = outside.observers.iter().flat_map(|it| it.kinds());
-    let asked = outside.inquiries.iter().flat_map(|it| it.kinds());
-    Ok(World::new(planned.chain(observed).chain(asked)))
-}
-
-/// Everything that is shown changes.
-fn listeners(
-    seats: &[Seat],
-    queues: &[Arc<Queue>],
-    outside: &Outside,
-    asked: &[Arc<Queue>],
-) -> Vec<Listener> {
-    let observers = outside.observers.iter().map(|it| Listener::Observer(Arc::clone(it)));
-    let caches = seats.iter().filter(|seat| seat.controller.observer().is_some());
-    let caches = caches.map(|it| Listener::Observer(Arc::new(CacheOf(Arc::clone(&it.controller)))));
-    let controllers = seats.iter().zip(queues);
-    let controllers = controllers
-        .map(|(seat, queue)| Listener::Controller(Arc::clone(&seat.controller), Arc::clone(queue)));
-    let inquiries = outside.inquiries.iter().zip(asked);
-    let inquiries =
-        inquiries.map(|(it, queue)| Listener::Inquiry(Arc::clone(it), Arc::clone(queue)));
-    observers.chain(caches).chain(controllers).chain(inquiries).collect()
 }
 
 impl fmt::Debug for Shell {

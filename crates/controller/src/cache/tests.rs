@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::audience::Listener;
 use crate::wake_queue::Queue;
 use crate::{retry, transport};
 
@@ -112,8 +113,8 @@ impl Stage {
         let meters = Meters::register(&metrics).unwrap();
         let world = Arc::new(World::new([Kind::of::<Thing>()]));
         let queue = Arc::new(Queue::new(clock.clone()));
-        let members: [(Arc<dyn Controller>, _); 1] = [(Arc::new(Echo), Arc::clone(&queue))];
-        let audience = Arc::new(Audience::new(world, members, meters.clone()));
+        let listeners = vec![Listener::Controller(Arc::new(Echo), Arc::clone(&queue))];
+        let audience = Arc::new(Audience::new(world, listeners, meters.clone()));
         let trouble = Trouble::default();
         let reflector = Reflector {
             client,

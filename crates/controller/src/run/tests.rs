@@ -5,7 +5,9 @@ use bytes::Bytes;
 use gantry_process::clock::{Hand, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::Counters;
-use gantry_reconcile::{Change, Key, Kind, Meta, Note, Plan, Reference, Step, Uid, View, Write};
+use gantry_reconcile::{
+    Change, Key, Kind, Meta, Note, Plan, Reference, Step, Uid, View, World, Write,
+};
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use jiff::Timestamp;
@@ -365,7 +367,7 @@ async fn mistakes_in_the_wiring_are_refused() {
         ),
     ];
     for (why, seats, expected) in table {
-        let error = shelves(&seats).err().map(|error| error.to_string());
+        let error = shelves(&seats, &Outside::default()).err().map(|error| error.to_string());
         assert_eq!(error.is_some(), expected.is_some(), "{why}: {error:?}");
         assert!(error.unwrap_or_default().contains(expected.unwrap_or_default()), "{why}");
     }
