@@ -5,12 +5,11 @@ use gantry_apiserver::nodes::{
     Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
 };
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
+use gantry_reconcile::{Change, Kind, Observer, World};
 use gantry_sim::kubelet::annotation;
 use gantry_sim::logs::{Logs, Options, Reader, Run, readable};
 use gantry_sim::shell::{self, Setting, Stdio};
 use gantry_sim::view::Pod;
-use jiff::Timestamp;
 
 /// The containers of all pretend nodes.
 #[derive(Clone, Debug)]
@@ -72,22 +71,22 @@ impl Containers {
     }
 }
 
-/// Writes down what containers say, as their pods change. It only watches.
+/// Adds to the logs of simulated containers what they print as their pods change.
 #[derive(Debug)]
-pub struct Scribe {
+pub struct LogObserver {
     logs: Logs,
     clock: Clock,
 }
 
-impl Scribe {
-    /// One who writes to `logs`.
+impl LogObserver {
+    /// Adds to `logs`.
     #[must_use]
     pub fn new(logs: Logs, clock: Clock) -> Self {
         Self { logs, clock }
     }
 }
 
-impl Controller for Scribe {
+impl Observer for LogObserver {
     fn name(&self) -> &'static str {
         "logs"
     }
@@ -96,7 +95,7 @@ impl Controller for Scribe {
         vec![Kind::of::<Pod>()]
     }
 
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn observe(&self, _: &World, change: &Change) {
         let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
         // One of the same name may have taken its place.
         let gone = before.filter(|pod| after.is_none_or(|it| it.metadata.uid != pod.metadata.uid));
@@ -106,11 +105,6 @@ impl Controller for Scribe {
         if let Some(pod) = after {
             self.logs.observe(pod, self.clock.now());
         }
-        Vec::new()
-    }
-
-    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
-        Plan::default()
     }
 }
 

@@ -15,7 +15,7 @@ use gantry_queue::access::{Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota_status::QuotaStatus;
 use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, UserAccess, charge};
-use gantry_reconcile::{Resource, View as _, World};
+use gantry_reconcile::{Observer, Resource, View as _, World};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -89,8 +89,12 @@ impl Part {
         seats.push(seat(Arc::<Scout>::clone(&self.scout)).alone());
         let reviewer = self.reviewer.iter().map(|it| seat(Arc::<Reviewer>::clone(it)).alone());
         seats.extend(reviewer);
-        seats.push(seat(Arc::<Counts>::clone(&self.counts)).alone());
         seats
+    }
+
+    /// What counts AppWrappers as they change.
+    pub fn observer(&self) -> Arc<dyn Observer> {
+        Arc::<Counts>::clone(&self.counts)
     }
 
     /// Finds out about kinds and authors, and counts, for as long as the tasks run. `client` asks in the name of

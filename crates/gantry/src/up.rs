@@ -19,33 +19,35 @@ use bytes::Bytes;
 use gantry_api::object::KINDS;
 use gantry_api::yaml;
 use gantry_apiserver::{Api, Caller};
-use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
+use gantry_controller::{Actor, Handle, Meters, Options, Outside, Seat, Shell, transport};
 use gantry_placement::{AdminQuota, Configs};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::UserAccess;
 use gantry_reconcile::names::fingerprint;
-use gantry_reconcile::{ApiPath, Controller, Key, Parameter, Resource, Scope, View as _};
+use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, View as _};
 use gantry_serve::pki::RequestSigner;
 use gantry_sim::logs::Logs;
-use gantry_sim::programs::{Registry, hall};
+use gantry_sim::programs::{Registry, programs};
 use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
-use gantry_sim::view::{Node, Program, TargetScale};
+use gantry_sim::view::{Node, TargetScale};
 use gantry_sim::{Brief, Member, kubelet};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::containers::Scribe;
+use crate::containers::LogObserver;
 use crate::devices::{self, Reader};
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
+use crate::operator::stock::StockMetrics;
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
-use programs::Told;
+use node_groups::NodeGroups;
+use programs::ProgramFacts;
 use scales::Scales;
 use status::status;
 
@@ -288,16 +290,16 @@ pub fn start(
         programs: Arc::new(registry.images()),
         ..kubelet::Settings::default()
     };
-    let (watcher, hall) = hall(registry, kubelet.clone());
+    let (programs, runner) = programs(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
-    let scribe = Scribe::new(logs.clone(), clock.clone());
     let configs = Reader::new();
-    let observers: [Arc<dyn Controller>; 4] =
-        [Arc::new(scribe), Arc::<Arrivals>::clone(&arrivals), Arc::new(watcher), configs.watcher()];
+    let mut outside = Outside::default();
+    outside.observers.push(Arc::new(LogObserver::new(logs.clone(), clock.clone())));
+    outside.observers.push(Arc::<Arrivals>::clone(&arrivals));
+    outside.observers.push(Arc::new(programs));
     let reader = accounts::reader(api).client();
     let watches = Arc::new(Actor::new(reader.clone(), "gantry", "gantry"));
-    let seat = |observer| Seat::new(observer, Arc::clone(&watches)).alone();
-    let mut seats: Vec<Seat> = observers.into_iter().map(seat).collect();
+    let mut seats = vec![Seat::new(configs.watcher(), watches).alone()];
     let members = members(api, settings, &kubelet, started);
     let controllers = members.len();
     seats.extend(members);
@@ -311,17 +313,18 @@ pub fn start(
     let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
     let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
     let live = chooses.map(jobs::Part::live);
-    let (groups, filter) = node_groups::seats(&accounts::scaling(api), live, metrics)?;
+    let NodeGroups { seats: groups, filter, stock } =
+        node_groups::seats(&accounts::scaling(api), live, metrics)?;
+    outside.observers.push(Arc::<StockMetrics>::clone(&stock));
     seats.extend(groups);
     let account = accounts::queue(api).client_for_users();
     let actor = Arc::new(jobs::actor(account.clone()).acting_for_users());
     seats.extend(queue.iter().flat_map(|part| part.seats(&actor, |_| true)));
+    outside.observers.extend(queue.iter().map(jobs::Part::observer));
     let options = Options {
         in_flight: 64,
-        facts: [Program::RESOURCE, Configs::RESOURCE, TargetScale::RESOURCE]
-            .into_iter()
-            .chain(jobs::FACTS)
-            .collect(),
+        outside,
+        facts: [Configs::RESOURCE, TargetScale::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -337,10 +340,11 @@ pub fn start(
         part.spawn(tasks, &handle, account, Rights::All);
         leaves.follow(part.admission());
     }
-    let told = Arc::new(Told { handle: handle.clone(), logs: logs.clone() });
-    let stage = tasks.child();
+    stock.spawn(tasks, &handle);
+    let facts = ProgramFacts { handle: handle.clone(), logs: logs.clone(), clock: clock.clone() };
+    let (inner, world) = (tasks.child(), Arc::clone(handle.world()));
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-        hall.run(stage, told).await;
+        runner.run(inner, world, Arc::new(facts)).await;
         Ok(())
     });
     // `gantry queue` and `gantry explain` decide by the same settings; the keys are the operator's.

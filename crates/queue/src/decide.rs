@@ -5,13 +5,14 @@
 //! statuses: items are made elsewhere, by those who see that an AppWrapper may.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gantry_devices::constraint::Constraints;
 use gantry_pods::gang::Gang;
 use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Plan, World};
+use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Observer, Plan, World};
 use jiff::Timestamp;
 
 use crate::access;
@@ -46,11 +47,19 @@ mod tell;
 const PASSES: usize = 32;
 
 /// Decides who passes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Dispatch {
+    cache: CacheObserver,
     settings: Live,
     /// Constraints on devices that were compiled before; they are the same whenever they are compiled.
     constraints: Arc<Constraints>,
+}
+
+impl Default for Dispatch {
+    fn default() -> Self {
+        // Both parts follow the same settings.
+        Self::new(Live::default())
+    }
 }
 
 impl Dispatch {
@@ -60,7 +69,7 @@ impl Dispatch {
     /// Decides by these settings.
     #[must_use]
     pub fn new(settings: Live) -> Self {
-        Self { settings, constraints: Arc::default() }
+        Self { cache: CacheObserver(settings.clone()), settings, constraints: Arc::default() }
     }
 
     /// The one key there is. Who changes the settings wakes it.
@@ -81,32 +90,68 @@ fn open(kept: &Mutex<Books>) -> MutexGuard<'_, Books> {
     })
 }
 
-impl Controller for Dispatch {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
+/// Whether something has changed since the last cycle that may let an AppWrapper be admitted.
+#[derive(Debug, Default)]
+struct CycleDue(AtomicBool);
 
-    fn kinds(&self) -> Vec<Kind> {
-        let Settings { quota, devices, user_access, .. } = self.settings.get();
+/// Keeps the cache of the queue up to date.
+#[derive(Clone, Debug)]
+struct CacheObserver(Live);
+
+impl CacheObserver {
+    fn kinds_by(settings: &Live) -> Vec<Kind> {
+        let Settings { quota, devices, user_access, .. } = settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
         let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let devices = devices.then(claims::kinds).into_iter().flatten();
         let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
         others.into_iter().chain(quota).chain(devices).chain(access).collect()
     }
+}
 
-    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
+impl Observer for CacheObserver {
+    fn name(&self) -> &'static str {
+        "queue-cache"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        Self::kinds_by(&self.0)
+    }
+
+    fn observe(&self, world: &World, change: &Change) {
         let kept = world.kept::<Mutex<Books>>();
         let mut books = open(&kept);
-        let settings = self.settings.get();
-        let wakes = books.keep_by(world, &settings) || books.note(world, change, &settings);
-        if wakes { vec![Self::queue()] } else { Vec::new() }
+        let settings = self.0.get();
+        if books.keep_by(world, &settings) || books.note(world, change, &settings) {
+            world.kept::<CycleDue>().0.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Controller for Dispatch {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        CacheObserver::kinds_by(&self.settings)
+    }
+
+    fn observer(&self) -> Option<&dyn Observer> {
+        Some(&self.cache)
+    }
+
+    fn enqueue(&self, world: &World, _: &Change) -> Vec<Key> {
+        let is_due = world.kept::<CycleDue>().0.load(Ordering::Acquire);
+        if is_due { vec![Self::queue()] } else { Vec::new() }
     }
 
     fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {
         let settings = self.settings.get();
         let kept = world.kept::<Mutex<Books>>();
         let mut books = open(&kept);
+        // While the cache is locked: what comes after that makes another cycle due.
+        world.kept::<CycleDue>().0.store(false, Ordering::Release);
         books.keep_by(world, &settings);
         books.wake(world, &settings, now);
         let roll = world.kept::<Mutex<Roll>>();

@@ -1,9 +1,9 @@
 //! Programs that really run: what is inside the containers of Gantry's own images.
 //!
 //! A container whose image is in the [`Registry`] is a program in this process, which listens on the
-//! pod's own address in 127.0.0.0/8. [`Watcher`] is a controller that only looks: when the pods'
-//! kubelet says that such a container runs, it tells the [`Hall`], which starts the program; when the
-//! container is to stop, the program is told. What becomes of a program is a fact
+//! pod's own address in 127.0.0.0/8. A [`ProgramObserver`] follows pods: when their kubelet says that such
+//! a container runs, the [`ProgramRunner`] starts the program; when the container is to stop, it stops the
+//! program. What becomes of a program is a fact
 //! ([`view::Program`](crate::view::Program)) by which the kubelet decides what to say next. So a
 //! program that ends with a code is seen like any container that does.
 
@@ -21,10 +21,10 @@ use jiff::Timestamp;
 use crate::view;
 
 mod echo;
-mod hall;
+mod runner;
 
 pub use echo::Echo;
-pub use hall::{Hall, Watcher, hall};
+pub use runner::{ProgramObserver, ProgramRunner, programs};
 
 /// What an image does when it runs.
 pub trait Binary: Send + Sync + fmt::Debug {
@@ -61,12 +61,12 @@ impl fmt::Debug for Setting {
     }
 }
 
-/// Where facts about programs are kept: the shelf of [`view::Program`], and who looks at it.
+/// Where it is recorded what becomes of programs and what they say.
 pub trait Facts: Send + Sync {
-    /// What became of a program.
-    fn tell(&self, program: view::Program);
-    /// The pod of this program is gone.
-    fn forget(&self, key: &Key);
+    /// Records what became of a program.
+    fn record(&self, container: view::ContainerKey, program: view::Program);
+    /// Forgets a program whose pod is gone.
+    fn forget(&self, container: &view::ContainerKey);
     /// A run of a container begins.
     fn begins(&self, uid: &str, container: &str, now: Timestamp);
     /// A container says something.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use gantry_harness::{CONFLICTED, Failure, REFUSED, UNREADABLE};
-use gantry_reconcile::{Controller, Key, Note, Part, Plan, Resource, View, World, Write};
+use gantry_reconcile::{
+    Change, Controller, Key, Note, Observer, Part, Plan, Resource, View, World, Write,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -21,6 +23,7 @@ pub(crate) struct Stand<'a> {
     pub(crate) notes: Vec<Note>,
     objects: BTreeMap<(Resource, Key), Value>,
     controllers: Vec<&'a dyn Controller>,
+    observers: Vec<&'a dyn Observer>,
     revision: u64,
     /// The scales that were written, the last one at the end.
     pub(crate) scaled: Vec<i64>,
@@ -28,8 +31,18 @@ pub(crate) struct Stand<'a> {
 
 impl<'a> Stand<'a> {
     pub(crate) fn new(controllers: &[&'a dyn Controller]) -> Self {
+        Self::observed(controllers, &[])
+    }
+
+    /// With these, which are shown every change.
+    pub(crate) fn observed(
+        controllers: &[&'a dyn Controller],
+        observers: &[&'a dyn Observer],
+    ) -> Self {
+        let kinds = controllers.iter().flat_map(|it| it.kinds());
         Self {
-            world: World::new(controllers.iter().flat_map(|it| it.kinds())),
+            world: World::new(kinds.chain(observers.iter().flat_map(|it| it.kinds()))),
+            observers: observers.to_vec(),
             now: start(),
             notes: Vec::new(),
             objects: BTreeMap::new(),
@@ -59,8 +72,15 @@ impl<'a> Stand<'a> {
         object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let key = Key::new(text("namespace"), text("name"));
-        self.world.find(resource).unwrap().saw(&object.to_string()).unwrap();
+        let change = self.world.find(resource).unwrap().saw(&object.to_string()).unwrap();
         self.objects.insert((resource.clone(), key), object);
+        self.show(change);
+    }
+
+    fn show(&self, change: Option<Change>) {
+        if let Some(change) = change {
+            self.observers.iter().for_each(|it| it.observe(&self.world, &change));
+        }
     }
 
     /// Changes an object as a user would.
@@ -149,7 +169,8 @@ impl<'a> Stand<'a> {
                 let kept = finalizers.is_some_and(|it| !it.is_empty());
                 if *grace == Some(0) && !kept {
                     self.objects.remove(&place);
-                    let _ = self.world.find(resource).unwrap().saw_end(&object.to_string());
+                    let end = self.world.find(resource).unwrap().saw_end(&object.to_string());
+                    self.show(end.unwrap());
                     return;
                 }
                 let grace = grace.unwrap_or(30);

@@ -47,7 +47,7 @@ pub use job::{
 };
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, ServiceAccount};
-pub use program::{Program, ProgramState};
+pub use program::{ContainerKey, Program, ProgramState, programs_of};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
 pub use resource_claim::{
     AllocationResult, ClaimConsumer, DeviceClaim, DeviceClass, DeviceRequest, DeviceSubRequest,

@@ -140,6 +140,7 @@ pub(crate) fn measure(lack: Lack, size: Size, clock: &Clock) -> anyhow::Result<E
         let ended = pod(nth, "Succeeded", size).to_string();
         let change = shelf(&world, &Pod::RESOURCE)?.saw(&ended)?.context("it was known so")?;
         let begun = clock.moment();
+        dispatch.observer().context("the queue has a cache")?.observe(&world, &change);
         let woken = dispatch.enqueue(&world, &change);
         end += clock.moment() - begun;
         ensure!(!woken.is_empty(), "who waits may pass when a pod has ended");

@@ -18,8 +18,7 @@ use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::count::is_said_to_exceed;
 use gantry_queue::news::{News, between};
 use gantry_queue::quota::Subtree;
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, View as _, World};
-use jiff::Timestamp;
+use gantry_reconcile::{Change, Kind, Observer, View as _, World};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor as _};
@@ -250,7 +249,7 @@ fn state(wrapper: &AppWrapper) -> &'static str {
     }
 }
 
-impl Controller for Counts {
+impl Observer for Counts {
     fn name(&self) -> &'static str {
         "queue-counts"
     }
@@ -259,18 +258,13 @@ impl Controller for Counts {
         vec![Kind::of::<AppWrapper>()]
     }
 
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
+    fn observe(&self, _: &World, change: &Change) {
         self.news.notify_one();
         let leads = self.handle.get().is_some_and(|it| it.permit().check().is_ok());
         // What was there before we came was counted by whoever was there.
         if let (true, Some(before), Some(after)) = (leads, change.before(), change.after()) {
             between(before, after).into_iter().for_each(|it| self.count(it));
         }
-        Vec::new()
-    }
-
-    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
-        Plan::default()
     }
 }
 

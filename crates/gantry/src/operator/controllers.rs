@@ -18,10 +18,10 @@ use gantry_process::health::{Peer, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_queue::Live;
-use gantry_reconcile::{Place, Resource, View as _};
+use gantry_reconcile::{Observer, Place, Resource, View as _};
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
-use gantry_sim::view::{Lease, Program};
+use gantry_sim::view::Lease;
 use serde_json::{Value, json};
 
 use super::reload::Board;
@@ -223,12 +223,15 @@ pub(super) fn start(
         jobs::Part::live,
     );
     if let Some(part) = &scaling {
-        seats.extend(part.seats(&client, live, &shell.metrics)?);
+        seats.extend(part.seats(&client, live));
     }
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
     let mut options = options(start, &mut jitter)?;
     scaling.iter().for_each(|part| part.settle(&mut options));
+    let stock = scaling.as_ref().map(|part| part.stock(&shell.metrics)).transpose()?;
+    options.outside.observers.extend(stock.iter().map(|it| Arc::clone(it) as Arc<dyn Observer>));
+    options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
@@ -248,6 +251,9 @@ pub(super) fn start(
         part.spawn(&mut shell.tasks, &handle, client, Rights::Asked);
         standing.leaves.follow(part.admission());
         let _ = standing.queue.set(part);
+    }
+    if let Some(stock) = stock {
+        stock.spawn(&mut shell.tasks, &handle);
     }
     if let Some(part) = scaling {
         part.follow(&handle, shell);
@@ -310,9 +316,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from_iter(
-            [Program::RESOURCE, Configs::RESOURCE].into_iter().chain(jobs::FACTS),
-        ),
+        facts: BTreeSet::<Resource>::from_iter([Configs::RESOURCE].into_iter().chain(jobs::FACTS)),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,

@@ -24,7 +24,7 @@ use kube::client::Body;
 
 use super::cluster::{Asked, call};
 use super::controllers::SCALING;
-use super::stock::Counts;
+use super::stock::StockMetrics;
 use super::{Shell, Start};
 use crate::config::operator::{self, MachineSets, SecretReference};
 
@@ -126,15 +126,7 @@ async fn find_pools(
 impl Part {
     /// The controllers and in whose name they act. What is about pools goes to the service that has them.
     /// Nodes are chosen by what the queue would say.
-    ///
-    /// # Errors
-    /// Scaling is counted already.
-    pub(super) fn seats(
-        &self,
-        client: &kube::Client,
-        queue: Live,
-        metrics: &Metrics,
-    ) -> Result<Vec<Seat>, RegisterError> {
+    pub(super) fn seats(&self, client: &kube::Client, queue: Live) -> Vec<Seat> {
         let client = match &self.pools {
             None => client.clone(),
             Some(pools) => {
@@ -143,17 +135,13 @@ impl Part {
             }
         };
         let actor = Arc::new(Actor::new(client, "gantry-scaling", "gantry-scaling"));
-        let counts = Counts::register(metrics, self.ledger.clone())?;
-        let mut seats = vec![
-            Seat::new(self.controller.clone(), Arc::clone(&actor)),
-            Seat::new(Arc::new(counts), Arc::clone(&actor)).alone(),
-        ];
+        let mut seats = vec![Seat::new(self.controller.clone(), Arc::clone(&actor))];
         if self.infers_shapes {
             let shapes = Shapes::new(Arc::clone(&self.controller), queue);
             // Jobs compete: there is one decision about all of them.
             seats.push(Seat::new(Arc::new(shapes), actor).alone());
         }
-        Ok(seats)
+        seats
     }
 
     /// Caches the ledger and no other ConfigMap, and says which kinds no server has.
@@ -165,6 +153,14 @@ impl Part {
         };
         options.filters.insert(Place::of::<ConfigMap>(), filter);
         options.facts.extend([Pool::RESOURCE, Polled::RESOURCE]);
+    }
+
+    /// What counts the nodes that jobs were granted.
+    ///
+    /// # Errors
+    /// They are counted already.
+    pub(super) fn stock(&self, metrics: &Metrics) -> Result<Arc<StockMetrics>, RegisterError> {
+        Ok(Arc::new(StockMetrics::register(metrics, self.ledger.clone())?))
     }
 
     /// Lets other limits apply.

@@ -1,21 +1,30 @@
-//! What is counted of scaling: nodes that jobs were granted, and those of them that are ready.
+//! Metrics of scaling: nodes that jobs were granted, and those of them that are ready.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use gantry_controller::Handle;
 use gantry_process::metrics::{Metrics, RegisterError};
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
+use gantry_process::tasks::{OnLoss, Tasks};
+use gantry_reconcile::{Change, Key, Kind, Observer, World};
 use gantry_scaling::Stock;
 use gantry_scaling::view::{ConfigMap, Node, only_lives};
-use jiff::Timestamp;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::Notify;
 
-/// Counts whenever something has changed. It plans nothing.
+/// How often nodes are counted at most: every count looks at all of them.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counts nodes after they have changed.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct StockMetrics {
     ledger: Key,
     wanted: Gauge,
     ready: Gauge,
+    changed: Notify,
 }
 
-impl Counts {
+impl StockMetrics {
     /// Counts what is in this ledger.
     pub(crate) fn register(metrics: &Metrics, ledger: Key) -> Result<Self, RegisterError> {
         let gauge = |name, help| metrics.register(name, help, Gauge::default());
@@ -23,11 +32,40 @@ impl Counts {
             ledger,
             wanted: gauge("scaling_nodes_wanted", "Nodes that jobs were granted")?,
             ready: gauge("scaling_nodes_ready", "Nodes that jobs were granted and that are ready")?,
+            changed: Notify::new(),
         })
+    }
+
+    /// Counts for as long as the tasks run.
+    pub(crate) fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
+        let (world, clock) = (Arc::clone(handle.world()), tasks.clock().clone());
+        tasks.spawn("counts of scaling", OnLoss::EndOwner, move |stop| async move {
+            let count = async {
+                loop {
+                    self.changed.notified().await;
+                    self.count(&world);
+                    clock.sleep(COUNT_INTERVAL).await;
+                }
+            };
+            tokio::select! {
+                // Either may be dropped: counting can begin anew at any time.
+                () = stop.cancelled() => {}
+                () = count => {}
+            }
+            Ok(())
+        });
+    }
+
+    fn count(&self, world: &World) {
+        // Scaling reports a ledger that cannot be read; what was counted last is as good as anything.
+        if let Ok(Stock { wanted, ready }) = Stock::of(world, &self.ledger) {
+            self.wanted.set(i64::from(wanted));
+            self.ready.set(i64::from(ready));
+        }
     }
 }
 
-impl Controller for Counts {
+impl Observer for StockMetrics {
     fn name(&self) -> &'static str {
         "scaling-counts"
     }
@@ -36,17 +74,10 @@ impl Controller for Counts {
         vec![Kind::of::<ConfigMap>(), Kind::of::<Node>()]
     }
 
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        if only_lives(change) { Vec::new() } else { vec![Key::cluster("nodes")] }
-    }
-
-    fn plan(&self, world: &World, _: &Key, _: Timestamp) -> Plan {
-        // Of a ledger that cannot be read scaling tells; what was counted last is as good as anything.
-        if let Ok(Stock { wanted, ready }) = Stock::of(world, &self.ledger) {
-            self.wanted.set(i64::from(wanted));
-            self.ready.set(i64::from(ready));
+    fn observe(&self, _: &World, change: &Change) {
+        if !only_lives(change) {
+            self.changed.notify_one();
         }
-        Plan::default()
     }
 }
 
@@ -61,7 +92,7 @@ mod tests {
     #[test]
     fn p_7_nodes_that_are_wanted_and_ready_are_counted() {
         let metrics = Metrics::new(&Build { version: "0", revision: "0" });
-        let counts = Counts::register(&metrics, Key::new("system", "ledger")).unwrap();
+        let counts = StockMetrics::register(&metrics, Key::new("system", "ledger")).unwrap();
         let world = World::new(counts.kinds());
         let grant = json!({"id": "1", "uid": "1", "since": "2026-01-01T00:00:00Z",
             "lots": [{"instance": "large", "count": 2, "place": "p"}]});
@@ -74,11 +105,9 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         for (resource, object) in [(ConfigMap::RESOURCE, ledger), (Node::RESOURCE, node)] {
-            let change = world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
-            for key in counts.enqueue(&world, &change) {
-                counts.plan(&world, &key, Timestamp::UNIX_EPOCH);
-            }
+            world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
         }
+        counts.count(&world);
         let text = metrics.encode().unwrap();
         for line in ["gantry_scaling_nodes_wanted 2", "gantry_scaling_nodes_ready 1"] {
             assert!(text.contains(line), "{line} in {text}");

@@ -1,18 +1,17 @@
-//! Who waits for nodes: it hears of every change as controllers do, and writes nothing.
+//! Notifies those that wait for nodes.
 
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
+use gantry_reconcile::{Change, Kind, Observer, World};
 use gantry_sim::view::Node;
-use jiff::Timestamp;
 use tokio::sync::Notify;
 
-/// Hears of nodes, for those who wait for them.
+/// Follows nodes, for those that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// Rings when anything about any node has changed.
+    /// Notified when anything about any node has changed.
     pub(super) news: Notify,
 }
 
-impl Controller for Arrivals {
+impl Observer for Arrivals {
     fn name(&self) -> &'static str {
         "arrivals"
     }
@@ -21,12 +20,7 @@ impl Controller for Arrivals {
         vec![Kind::of::<Node>()]
     }
 
-    fn enqueue(&self, _: &World, _: &Change) -> Vec<Key> {
+    fn observe(&self, _: &World, _: &Change) {
         self.news.notify_waiters();
-        Vec::new()
-    }
-
-    fn plan(&self, _: &World, _: &Key, _: Timestamp) -> Plan {
-        Plan::default()
     }
 }

@@ -14,7 +14,7 @@ use gantry_sim::shape::Shape;
 use serde_json::{Value, json};
 
 use super::Door;
-use crate::operator::stock::Counts;
+use crate::operator::stock::StockMetrics;
 
 /// Where groups are, and the ledger.
 pub(super) const NAMESPACE: &str = "kube-system";
@@ -39,28 +39,34 @@ pub(super) fn group(shape: &Shape) -> Option<(&str, Value)> {
     Some((name, object))
 }
 
-/// What adds nodes to groups, and which ConfigMaps it looks at. With settings of the queue, nodes are
-/// chosen for jobs that name none.
+/// What adds nodes to groups.
+pub(super) struct NodeGroups {
+    /// The controllers.
+    pub(super) seats: Vec<Seat>,
+    /// Which ConfigMaps they look at.
+    pub(super) filter: (Place, Filter),
+    /// What counts the nodes.
+    pub(super) stock: Arc<StockMetrics>,
+}
+
+/// What adds nodes to groups. With settings of the queue, nodes are chosen for jobs that name none.
 pub(super) fn seats(
     door: &Door,
     queue: Option<Live>,
     metrics: &Metrics,
-) -> Result<(Vec<Seat>, (Place, Filter)), RegisterError> {
+) -> Result<NodeGroups, RegisterError> {
     let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
     let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
-    let counts = Counts::register(metrics, ledger.clone())?;
+    let stock = Arc::new(StockMetrics::register(metrics, ledger.clone())?);
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
     let scaling = Arc::new(scaling);
     let actor = Arc::new(Actor::new(door.client(), "gantry-scaling", "gantry-scaling"));
     let filter = Filter { namespace: NAMESPACE.to_owned(), ..Filter::default() };
-    let mut seats = vec![
-        Seat::new(scaling.clone(), Arc::clone(&actor)),
-        Seat::new(Arc::new(counts), Arc::clone(&actor)).alone(),
-    ];
+    let mut seats = vec![Seat::new(scaling.clone(), Arc::clone(&actor))];
     if let Some(queue) = queue {
         seats.push(Seat::new(Arc::new(Shapes::new(scaling, queue)), actor).alone());
     }
-    Ok((seats, (Place::of::<ConfigMap>(), filter)))
+    Ok(NodeGroups { seats, filter: (Place::of::<ConfigMap>(), filter), stock })
 }
 
 #[cfg(test)]

@@ -1,32 +1,27 @@
-//! What becomes of programs that really run, told to those who decide about their pods.
+//! Records what becomes of programs, for the controllers that decide about their pods.
 
 use gantry_controller::Handle;
-use gantry_reconcile::{Key, Shelf, View as _};
+use gantry_process::clock::Clock;
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::Facts;
-use gantry_sim::view::Program;
+use gantry_sim::view::{ContainerKey, Program};
 use jiff::Timestamp;
 
-/// Puts facts on the shelf of programs, and words into logs.
+/// Records facts, and adds to logs.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ProgramFacts {
     pub(super) handle: Handle,
     pub(super) logs: Logs,
+    pub(super) clock: Clock,
 }
 
-impl Facts for Told {
-    fn tell(&self, program: Program) {
-        self.handle.make(&Program::RESOURCE, |shelf| {
-            let shelf = shelf.as_any().downcast_ref::<Shelf<Program>>();
-            (shelf.map(|shelf| shelf.set(program)).into_iter().collect(), ())
-        });
+impl Facts for ProgramFacts {
+    fn record(&self, container: ContainerKey, program: Program) {
+        self.handle.record(container, program, self.clock.now());
     }
 
-    fn forget(&self, key: &Key) {
-        self.handle.make(&Program::RESOURCE, |shelf| {
-            let shelf = shelf.as_any().downcast_ref::<Shelf<Program>>();
-            (shelf.and_then(|shelf| shelf.unset(key)).into_iter().collect(), ())
-        });
+    fn forget(&self, container: &ContainerKey) {
+        self.handle.forget::<Program>(container);
     }
 
     // Logs begin and end with what is said of the container, as those of pretended ones do.

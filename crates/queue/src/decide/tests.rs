@@ -29,7 +29,14 @@ fn show(
 ) -> bool {
     let shelf = world.find(resource).unwrap();
     let change = shelf.saw(&object.to_string()).unwrap();
-    change.is_some_and(|it| !dispatch.enqueue(world, &it).is_empty())
+    change.is_some_and(|it| enqueues(world, dispatch, &it))
+}
+
+/// Whether a change makes a cycle due that was not due before.
+fn enqueues(world: &World, dispatch: &Dispatch, change: &Change) -> bool {
+    world.kept::<CycleDue>().0.store(false, Ordering::Release);
+    dispatch.cache.observe(world, change);
+    !dispatch.enqueue(world, change).is_empty()
 }
 
 fn end(
@@ -40,7 +47,7 @@ fn end(
 ) -> bool {
     let shelf = world.find(resource).unwrap();
     let change = shelf.saw_end(&object.to_string()).unwrap();
-    change.is_some_and(|it| !dispatch.enqueue(world, &it).is_empty())
+    change.is_some_and(|it| enqueues(world, dispatch, &it))
 }
 
 fn wrapper(name: &str, revision: u64, priority: i64, cpu: i64, status: Value) -> Value {

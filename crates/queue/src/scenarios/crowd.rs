@@ -183,6 +183,9 @@ impl<'a> Crowd<'a> {
                 for shelf in self.world.views(&resource) {
                     let change = if end { shelf.saw_end(&text) } else { shelf.saw(&text) };
                     let Some(change) = change.unwrap() else { continue };
+                    for observer in self.desks.iter().filter_map(|it| it.controller.observer()) {
+                        observer.observe(&self.world, &change);
+                    }
                     for desk in 0..self.desks.len() {
                         for key in self.desks[desk].controller.enqueue(&self.world, &change) {
                             self.wake(desk, key);

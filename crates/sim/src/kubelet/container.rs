@@ -1,6 +1,6 @@
 //! What becomes of the containers of a pod that its node has taken on.
 
-use gantry_reconcile::{Note, Reference, View};
+use gantry_reconcile::{Note, Observed, Reference, View};
 use jiff::{SignedDuration, Timestamp};
 
 use super::stage::{self, Stage, Wishes};
@@ -24,7 +24,7 @@ pub(super) struct Course<'a> {
     pub(super) pod: &'a Pod,
     pub(super) wishes: &'a Wishes,
     /// What the programs of this pod did.
-    pub(super) programs: &'a [std::sync::Arc<Program>],
+    pub(super) programs: &'a [(String, std::sync::Arc<Observed<Program>>)],
     pub(super) now: Timestamp,
     /// When something comes next.
     pub(super) next: Option<Timestamp>,
@@ -317,9 +317,9 @@ impl Course<'_> {
     /// What the program of this run of a container does.
     fn fact(&self, status: &ContainerStatus) -> Option<ProgramState> {
         let uid = &self.pod.metadata.uid;
-        let mut facts = self.programs.iter().filter(|it| it.metadata.uid == *uid);
-        let fact = facts.find(|it| it.container == status.name && it.run == status.restart_count);
-        fact.map(|it| it.state)
+        let (_, program) = self.programs.iter().find(|(container, _)| *container == status.name)?;
+        let Program { uid: of, run, state } = &program.value;
+        (of == uid && *run == status.restart_count).then_some(*state)
     }
 
     fn exit_of(&self, status: &ContainerStatus) -> Option<(i64, Timestamp)> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Note, Part, Plan, Reference, Step, View, World,
-    Write,
+    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, Note, Part, Plan, Reference,
+    Step, View, World, Write,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -16,7 +16,7 @@ use super::{Settings, admit, prepare, second, status};
 use crate::usage;
 use crate::view::{
     Container, ContainerState, ContainerStatus, Node, PersistentVolumeClaim, Phase, Pod,
-    PodAddress, PodStatus, Program, ResourceClaim, RestartPolicy,
+    PodAddress, PodStatus, Program, ResourceClaim, RestartPolicy, programs_of,
 };
 
 /// The code of a container that ends because it is asked to.
@@ -50,7 +50,6 @@ impl Controller for Pods {
         vec![
             Kind::of::<Pod>(),
             Kind::of::<Node>(),
-            Kind::of::<Program>(),
             Kind::of::<PersistentVolumeClaim>(),
             Kind::of::<ResourceClaim>(),
         ]
@@ -60,9 +59,6 @@ impl Controller for Pods {
         if let Some(pod) = change.after::<Pod>() {
             let given = !pod.spec.node_name.is_empty();
             return if given { vec![change.key.clone()] } else { Vec::new() };
-        }
-        if let Some(program) = change.after::<Program>() {
-            return vec![Key::new(&program.metadata.namespace, &program.pod)];
         }
         if change.is::<PersistentVolumeClaim>() || change.is::<ResourceClaim>() {
             return prepare::waiting_for(world, change);
@@ -80,6 +76,15 @@ impl Controller for Pods {
         pods.iter().map(|it| it.metadata.key()).collect()
     }
 
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<Program>()]
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        let program = change.of::<Program>().filter(|it| it.is_news());
+        program.map(|it| it.subject.pod.clone()).into_iter().collect()
+    }
+
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
@@ -90,7 +95,7 @@ impl Controller for Pods {
         for message in unreadable.chain(usage::faults(&pod.metadata.annotations)) {
             plan.hold(held(&pod, "UnreadableAnnotation", message), now);
         }
-        let programs = world.shelf::<Program>().tagged(&Program::of_pod(key));
+        let programs = programs_of(world, key);
         let mut course = Course {
             settings: &self.settings,
             pod: &pod,

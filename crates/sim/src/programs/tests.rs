@@ -12,24 +12,24 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::kubelet::{Pods, Settings};
 use crate::stand::Stand;
-use crate::view::{Node, Pod, Program, ProgramState};
+use crate::view::{ContainerKey, Node, Pod, Program, ProgramState};
 
 /// Keeps what it is told until somebody asks.
 #[derive(Default)]
 struct Noted {
     programs: Mutex<Vec<Program>>,
-    forgotten: Mutex<Vec<Key>>,
+    forgotten: Mutex<Vec<ContainerKey>>,
     said: Mutex<Vec<String>>,
     news: Notify,
 }
 
 impl Facts for Noted {
-    fn tell(&self, program: Program) {
+    fn record(&self, _: ContainerKey, program: Program) {
         self.programs.lock().unwrap().push(program);
         self.news.notify_one();
     }
-    fn forget(&self, key: &Key) {
-        self.forgotten.lock().unwrap().push(key.clone());
+    fn forget(&self, container: &ContainerKey) {
+        self.forgotten.lock().unwrap().push(container.clone());
         self.news.notify_one();
     }
     fn begins(&self, _: &str, container: &str, _: Timestamp) {
@@ -82,9 +82,9 @@ async fn get(address: &str, path: &str) -> Value {
 async fn a_program_lives_as_long_as_its_container() {
     let registry = Registry::own();
     let settings = Settings { programs: Arc::new(registry.images()), ..Settings::default() };
-    let (watcher, hall) = hall(registry, settings.clone());
+    let (observer, runner) = programs(registry, settings.clone());
     let pods = Pods::new(settings);
-    let mut stand = Stand::new(&[&pods, &watcher]);
+    let mut stand = Stand::observed(&[&pods], &[&observer]);
     stand.put::<Node>(json!({
         "metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
         "spec": {"podCIDR": "127.200.16.0/20"},
@@ -101,17 +101,17 @@ async fn a_program_lives_as_long_as_its_container() {
     let mut tasks = Tasks::new(Clock::system(), counters, fastrand::Rng::with_seed(1), &stop);
     let facts = Arc::new(Noted::default());
     let (own, told) = (tasks.child(), Arc::clone(&facts) as Arc<dyn Facts>);
-    tasks.spawn("hall", OnLoss::EndOwner, |_| async move {
-        hall.run(own, told).await;
+    let world = Arc::new(stand.world.clone());
+    tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
+        runner.run(own, world, told).await;
         Ok(())
     });
 
     stand.settle(0, &key());
     assert!(!stand.pod("p").is_ready());
-    stand.turn(1, &key());
     let program = facts.next().await;
     assert_eq!((program.run, program.state), (0, ProgramState::Running));
-    stand.world.shelf::<Program>().set(program);
+    stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
     stand.settle(0, &key());
     assert!(stand.pod("p").is_ready());
     let address = stand.status("p")["podIP"].as_str().unwrap().to_owned();
@@ -126,11 +126,9 @@ async fn a_program_lives_as_long_as_its_container() {
         });
     };
     power(&mut stand, json!("down"));
-    stand.turn(1, &key());
     assert!(matches!(facts.next().await.state, ProgramState::Exited { code: 0, .. }));
     TcpStream::connect(format!("{address}:18080")).await.unwrap_err();
     power(&mut stand, json!(""));
-    stand.turn(1, &key());
     assert_eq!(facts.next().await.state, ProgramState::Running);
     get(&format!("{address}:18080"), "/").await;
 
@@ -141,15 +139,13 @@ async fn a_program_lives_as_long_as_its_container() {
         it["metadata"]["deletionGracePeriodSeconds"] = json!(30);
     });
     assert!(stand.turn(0, &key()).steps.is_empty(), "it still runs");
-    stand.turn(1, &key());
     let program = facts.next().await;
     assert!(matches!(program.state, ProgramState::Exited { code: 0, .. }), "{program:?}");
-    stand.world.shelf::<Program>().set(program);
+    stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
     stand.settle(0, &key());
     assert!(stand.object::<Pod>(&key()).is_none());
-    stand.turn(1, &key());
     facts.news.notified().await;
-    assert_eq!(*facts.forgotten.lock().unwrap(), [Program::key(&key(), "echo")]);
+    assert_eq!(*facts.forgotten.lock().unwrap(), [ContainerKey::new(&key(), "echo")]);
     let said = facts.said.lock().unwrap().join("\n");
     let expected = format!("echo begins\nlistening on {address}:18080\nGET /a\nstopped\necho ends");
     assert!(said.starts_with(&expected), "{said}");

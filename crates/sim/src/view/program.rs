@@ -1,23 +1,15 @@
-//! Programs that really run, in this process.
+//! Programs that really run.
 
-use gantry_reconcile::world::Tag;
-use gantry_reconcile::{Key, Meta, Resource, Uid, View};
+use std::sync::Arc;
+
+use gantry_reconcile::{Fact, Key, Observed, Uid, World};
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
 
-/// What became of the program of one container.
-///
-/// No server knows of these: who runs programs puts them on their shelf by
-/// [`Shelf::set`](gantry_reconcile::Shelf::set). The metadata is that of the pod, but for the name,
-/// which the container is part of.
+/// What became of the program of one container, as observed by the runner of programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Which program this is: [`Program::key`], and the identity of the pod.
-    pub metadata: Meta,
-    /// The pod's name.
-    pub pod: String,
-    /// The container's name.
-    pub container: String,
+    /// The identity of the pod.
+    pub uid: Uid,
     /// Which run of the container: how often it had been started again.
     pub run: i64,
     /// What it does.
@@ -31,57 +23,43 @@ pub enum ProgramState {
     Running,
     /// It has ended.
     Exited {
-        /// What it answered; zero is well.
+        /// Its exit code; zero is success.
         code: i64,
-        /// When.
+        /// When it ended.
         at: Timestamp,
     },
 }
 
-impl Program {
-    /// The program of a container of the pod with this key and identity.
-    #[must_use]
-    pub fn new(pod: &Key, uid: &Uid, container: &str, run: i64, state: ProgramState) -> Self {
-        let key = Self::key(pod, container);
-        let metadata = Meta {
-            name: key.name().to_owned(),
-            namespace: key.namespace().to_owned(),
-            uid: uid.clone(),
-            ..Meta::default()
-        };
-        let (pod, container) = (pod.name().to_owned(), container.to_owned());
-        Self { metadata, pod, container, run, state }
-    }
+/// A container of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerKey {
+    /// The pod.
+    pub pod: Key,
+    /// The container's name.
+    pub container: String,
+}
 
-    /// Where the program of a container is filed. No pod's name has a slash.
+impl ContainerKey {
+    /// A container by its pod and its name.
     #[must_use]
-    pub fn key(pod: &Key, container: &str) -> Key {
-        pod.beside(&format!("{}/{container}", pod.name()))
-    }
-
-    /// What the programs of a pod are filed under.
-    #[must_use]
-    pub fn of_pod(pod: &Key) -> Tag {
-        Tag { index: "pod", value: pod.to_string() }
+    pub fn new(pod: &Key, container: &str) -> Self {
+        Self { pod: pod.clone(), container: container.to_owned() }
     }
 }
 
-impl View for Program {
-    /// A kind that no server serves.
-    const RESOURCE: Resource =
-        Resource::namespaced("local.gantry.dev", "v1", "programs", "Program").without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-
-    fn tags(&self) -> Vec<Tag> {
-        vec![Self::of_pod(&Key::new(&self.metadata.namespace, &self.pod))]
-    }
+impl Fact for Program {
+    type Subject = ContainerKey;
+    const NAME: &'static str = "program";
 }
 
-impl<'de> Deserialize<'de> for Program {
-    fn deserialize<D: Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(serde::de::Error::custom("programs are told by who runs them, never by a server"))
-    }
+/// The programs of a pod, each with its container.
+#[must_use]
+pub fn programs_of(world: &World, pod: &Key) -> Vec<(String, Arc<Observed<Program>>)> {
+    // Names of containers are ASCII: nothing comes after the last character there is.
+    let (first, last) = (ContainerKey::new(pod, ""), ContainerKey::new(pod, "\u{10FFFF}"));
+    let known = world.facts::<Program>().range(first..=last);
+    known
+        .into_iter()
+        .filter_map(|(key, state)| Some((key.container, state.observed.clone()?)))
+        .collect()
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::super::Profile;
 use super::*;
 use crate::stand::Stand;
-use crate::view::ProgramState;
+use crate::view::{ContainerKey, ProgramState};
 
 fn fast() -> Pods {
     Pods::new(Settings::default())
@@ -285,7 +285,8 @@ fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
         stand.settle(0, &key("p"));
         let uid = stand.pod("p").metadata.uid.clone();
         let exited = ProgramState::Exited { code: 9, at: stand.now };
-        stand.world.shelf::<Program>().set(Program::new(&key("p"), &uid, "i", 0, exited));
+        let program = Program { uid, run: 0, state: exited };
+        stand.world.facts().record(ContainerKey::new(&key("p"), "i"), program, stand.now);
         stand.settle(0, &key("p"));
         let status = stand.status("p");
         assert_eq!(status["phase"], phase, "{policy}");
@@ -310,7 +311,8 @@ fn programs_decide_about_their_containers() {
     assert_eq!(stand.status("p")["phase"], "Running");
     assert!(!stand.pod("p").is_ready(), "nobody listens yet");
     let tell = |stand: &Stand<'_>, run, state| {
-        stand.world.shelf::<Program>().set(Program::new(&key("p"), &uid, "e", run, state));
+        let program = Program { uid: uid.clone(), run, state };
+        stand.world.facts().record(ContainerKey::new(&key("p"), "e"), program, stand.now);
     };
     tell(&stand, 0, ProgramState::Running);
     stand.settle(0, &key("p"));

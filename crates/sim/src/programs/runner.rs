@@ -1,40 +1,44 @@
-//! Who starts and stops programs.
+//! Starts and stops programs as the pods' kubelet says that their containers run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, Uid, World};
-use jiff::Timestamp;
-use tokio::sync::mpsc;
+use gantry_reconcile::{Change, Key, Kind, Observer, Uid, World};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{Facts, Registry, Setting};
 use crate::kubelet::Settings;
-use crate::view::{Container, Node, Pod, Program, ProgramState};
+use crate::view::{Container, ContainerKey, Node, Pod, Program, ProgramState};
 
-/// Orders that wait for the hall. When there are more, whoever has one looks again later.
-const ORDERS: usize = 1024;
-/// How much later.
-const LATER: Duration = Duration::from_millis(50);
-
-/// Who looks at pods, and who runs their programs.
+/// What follows pods, and what runs their programs.
 #[must_use]
-pub fn hall(registry: Registry, settings: Settings) -> (Watcher, Hall) {
-    let (send, receive) = mpsc::channel(ORDERS);
-    let watcher = Watcher { registry: registry.clone(), settings, orders: send };
-    (watcher, Hall { registry, orders: receive, live: BTreeMap::new() })
+pub fn programs(registry: Registry, settings: Settings) -> (ProgramObserver, ProgramRunner) {
+    let changed = Arc::new(Changed::default());
+    let observer = ProgramObserver { registry, settings, changed };
+    let runner = ProgramRunner { observer: observer.clone(), live: BTreeMap::new() };
+    (observer, runner)
 }
 
-/// What is to run of one pod.
-#[derive(Debug)]
-struct Order {
-    pod: Key,
-    /// Whether the pod is gone for good.
-    gone: bool,
-    wanted: Vec<Wanted>,
+/// The pods whose programs may have to be started or stopped: as many as there are pods at most.
+#[derive(Debug, Default)]
+struct Changed {
+    pods: Mutex<BTreeSet<Key>>,
+    news: Notify,
+}
+
+impl Changed {
+    fn add(&self, pods: impl IntoIterator<Item = Key>) {
+        // No code of others runs under the lock, so a poisoned one is still good.
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner).extend(pods);
+        self.news.notify_one();
+    }
+
+    fn take(&self) -> BTreeSet<Key> {
+        std::mem::take(&mut *self.pods.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// One run of a program.
@@ -50,15 +54,15 @@ struct Wanted {
     ports: Vec<u16>,
 }
 
-/// Looks at pods and tells the hall what is to run. It writes nothing.
+/// Follows pods and nodes, and notifies the runner of pods with programs.
 #[derive(Clone, Debug)]
-pub struct Watcher {
+pub struct ProgramObserver {
     registry: Registry,
     settings: Settings,
-    orders: mpsc::Sender<Order>,
+    changed: Arc<Changed>,
 }
 
-impl Watcher {
+impl ProgramObserver {
     fn has_programs(&self, pod: &Pod) -> bool {
         let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
         all.into_iter().any(|it| self.registry.find(&it.image).is_some())
@@ -102,7 +106,18 @@ fn environment(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
     [("HOSTNAME".to_owned(), hostname.to_owned())].into_iter().chain(written).collect()
 }
 
-impl Controller for Watcher {
+impl ProgramObserver {
+    /// The programs of a pod that are to run now. Without power nothing runs; with it, what is said to run
+    /// runs again.
+    fn wanted_of(&self, world: &World, key: &Key) -> Option<Vec<Wanted>> {
+        let pod = world.shelf::<Pod>().get(key)?;
+        let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
+        let is_up = node.is_some_and(|it| self.settings.is_up(&it));
+        Some(if is_up { self.wanted(&pod) } else { Vec::new() })
+    }
+}
+
+impl Observer for ProgramObserver {
     fn name(&self) -> &'static str {
         "programs"
     }
@@ -111,53 +126,32 @@ impl Controller for Watcher {
         vec![Kind::of::<Pod>(), Kind::of::<Node>()]
     }
 
-    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
+    fn observe(&self, world: &World, change: &Change) {
         if change.is::<Pod>() {
-            let any = change.both::<Pod>().any(|it| self.has_programs(it));
-            return if any { vec![change.key.clone()] } else { Vec::new() };
+            if change.both::<Pod>().any(|it| self.has_programs(it)) {
+                self.changed.add([change.key.clone()]);
+            }
+            return;
         }
         let up = |it: &Node| self.settings.is_up(it);
-        if change.before::<Node>().map(up) == change.after::<Node>().map(up) {
-            return Vec::new();
+        if change.before::<Node>().map(up) != change.after::<Node>().map(up) {
+            let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
+            let pods = pods.iter().filter(|it| self.has_programs(it));
+            self.changed.add(pods.map(|it| it.metadata.key()));
         }
-        let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
-        pods.iter().filter(|it| self.has_programs(it)).map(|it| it.metadata.key()).collect()
-    }
-
-    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let pod = world.shelf::<Pod>().get(key);
-        let up = |pod: &Pod| {
-            let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
-            node.is_some_and(|it| self.settings.is_up(&it))
-        };
-        // Without power nothing runs; with it, what is said to run runs again.
-        let wanted = match &pod {
-            Some(pod) if up(pod) => self.wanted(pod),
-            Some(_) | None => Vec::new(),
-        };
-        let order = Order { pod: key.clone(), gone: pod.is_none(), wanted };
-        match self.orders.try_send(order) {
-            Err(mpsc::error::TrySendError::Full(_)) => plan.look_within(LATER),
-            // A hall that is closed belongs to a process that ends.
-            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
-        }
-        plan
     }
 }
 
 /// Runs programs.
 #[derive(Debug)]
-pub struct Hall {
-    registry: Registry,
-    orders: mpsc::Receiver<Order>,
-    live: BTreeMap<Key, Live>,
+pub struct ProgramRunner {
+    observer: ProgramObserver,
+    live: BTreeMap<ContainerKey, Live>,
 }
 
 /// A program that was started.
 #[derive(Debug)]
 struct Live {
-    pod: Key,
     uid: Uid,
     run: i64,
     stop: CancellationToken,
@@ -165,20 +159,20 @@ struct Live {
     ended: CancellationToken,
 }
 
-impl Hall {
-    /// Carries out orders until the token of `tasks` is cancelled; then all programs stop.
-    pub async fn run(mut self, mut tasks: Tasks, facts: Arc<dyn Facts>) {
-        let stop = tasks.token().clone();
+impl ProgramRunner {
+    /// Starts and stops programs until the token of `tasks` is cancelled; then all of them stop.
+    pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, facts: Arc<dyn Facts>) {
+        let (stop, changed) = (tasks.token().clone(), Arc::clone(&self.observer.changed));
         loop {
+            for pod in changed.take() {
+                self.settle(&pod, &world, &mut tasks, &facts);
+            }
             tokio::select! {
                 biased;
-                // Each may be dropped: an order is taken whole or not at all.
+                // Each may be dropped: a notice is kept, and joining forgets nothing.
                 () = stop.cancelled() => break,
                 _ = tasks.join(), if !tasks.is_empty() => {}
-                order = self.orders.recv() => match order {
-                    Some(order) => self.carry_out(order, &mut tasks, &facts),
-                    None => break,
-                },
+                () = changed.news.notified() => {}
             }
         }
         tasks.token().cancel();
@@ -186,37 +180,34 @@ impl Hall {
         while tasks.join().await.is_err() {}
     }
 
-    fn carry_out(&mut self, order: Order, tasks: &mut Tasks, facts: &Arc<dyn Facts>) {
-        let Order { pod, gone, wanted } = order;
-        let is_wanted = |live: &Live, key: &Key| {
-            let same = |it: &Wanted| {
-                Program::key(&pod, &it.container) == *key
-                    && it.uid == live.uid
-                    && it.run == live.run
-            };
-            wanted.iter().any(same)
-        };
-        for (key, live) in self.live.iter().filter(|(_, live)| live.pod == pod) {
-            if !is_wanted(live, key) {
+    /// Stops the programs of a pod that are not wanted any more, and starts those that are.
+    fn settle(&mut self, pod: &Key, world: &World, tasks: &mut Tasks, facts: &Arc<dyn Facts>) {
+        let found = self.observer.wanted_of(world, pod);
+        let is_gone = found.is_none();
+        let wanted = found.unwrap_or_default();
+        let is_same = |live: &Live, want: &Wanted| want.uid == live.uid && want.run == live.run;
+        let of_pod = |key: &ContainerKey| key.pod == *pod;
+        for (key, live) in self.live.iter().filter(|(key, _)| of_pod(key)) {
+            let is_wanted =
+                wanted.iter().any(|it| it.container == key.container && is_same(live, it));
+            if !is_wanted {
                 live.stop.cancel();
             }
         }
-        for want in wanted.iter() {
-            let key = Program::key(&pod, &want.container);
+        for want in &wanted {
+            let key = ContainerKey::new(pod, &want.container);
             let before = self.live.get(&key);
-            let runs = before.is_some_and(|it| {
-                it.uid == want.uid && it.run == want.run && !it.stop.is_cancelled()
-            });
-            if !runs {
-                let before = before.map(|it| it.ended.clone());
-                let live = self.start(&pod, want, before, tasks, facts);
-                self.live.extend(live.map(|it| (key, it)));
+            if before.is_some_and(|it| is_same(it, want) && !it.stop.is_cancelled()) {
+                continue;
             }
+            let before = before.map(|it| it.ended.clone());
+            let live = self.start(pod, want, before, tasks, facts);
+            self.live.extend(live.map(|it| (key, it)));
         }
-        if gone {
-            let of_pod = |key: &Key| self.live.get(key).is_some_and(|it| it.pod == pod);
-            let keys: Vec<Key> = self.live.keys().filter(|key| of_pod(key)).cloned().collect();
-            for key in keys {
+        if is_gone {
+            let gone: Vec<ContainerKey> =
+                self.live.keys().filter(|it| of_pod(it)).cloned().collect();
+            for key in gone {
                 self.live.remove(&key);
                 facts.forget(&key);
             }
@@ -231,16 +222,10 @@ impl Hall {
         tasks: &mut Tasks,
         facts: &Arc<dyn Facts>,
     ) -> Option<Live> {
-        let binary = Arc::clone(self.registry.find(&want.image)?);
+        let binary = Arc::clone(self.observer.registry.find(&want.image)?);
         let own = tasks.child();
         let (stop, ended) = (own.token().clone(), CancellationToken::new());
-        let live = Live {
-            pod: pod.clone(),
-            uid: want.uid.clone(),
-            run: want.run,
-            stop,
-            ended: ended.clone(),
-        };
+        let live = Live { uid: want.uid.clone(), run: want.run, stop, ended: ended.clone() };
         let (pod, want, facts) = (pod.clone(), want.clone(), Arc::clone(facts));
         let clock = own.clock().clone();
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
@@ -252,8 +237,8 @@ impl Hall {
             let tell = {
                 let (facts, pod, want) = (Arc::clone(&facts), pod.clone(), want.clone());
                 move |state| {
-                    let program = Program::new(&pod, &want.uid, &want.container, want.run, state);
-                    facts.tell(program);
+                    let program = Program { uid: want.uid.clone(), run: want.run, state };
+                    facts.record(ContainerKey::new(&pod, &want.container), program);
                 }
             };
             let uid = want.uid.as_str();
