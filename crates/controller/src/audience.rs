@@ -235,11 +235,11 @@ impl Audience {
             }
             Listener::Controller(controller, queue) => {
                 let keys = || controller.enqueue(&self.world, change);
-                self.enqueue(queue, self.guard(listener.name(), change, keys));
+                enqueue(queue, self.guard(listener.name(), change, keys));
             }
             Listener::Inquiry(inquiry, queue) => {
                 let keys = || inquiry.enqueue(&self.world, change);
-                self.enqueue(queue, self.guard(listener.name(), change, keys));
+                enqueue(queue, self.guard(listener.name(), change, keys));
             }
         }
     }
@@ -251,13 +251,9 @@ impl Audience {
                 && controller.facts().contains(&change.kind())
             {
                 let keys = || controller.enqueue_for_fact(&self.world, change);
-                self.enqueue(queue, self.guard(listener.name(), change, keys));
+                enqueue(queue, self.guard(listener.name(), change, keys));
             }
         }
-    }
-
-    fn enqueue(&self, queue: &Queue, keys: Option<Vec<Key>>) {
-        keys.into_iter().flatten().for_each(|key| queue.wake(key));
     }
 
     fn guard<R>(
@@ -273,6 +269,10 @@ impl Audience {
         }
         result
     }
+}
+
+fn enqueue(queue: &Queue, keys: Option<Vec<Key>>) {
+    keys.into_iter().flatten().for_each(|key| queue.wake(key));
 }
 
 impl fmt::Debug for Audience {

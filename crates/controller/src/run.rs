@@ -182,8 +182,7 @@ pub struct Shell {
     newcomers: mpsc::Receiver<Newcomer>,
     desks: Vec<Arc<Desk>>,
     calls: Calls,
-    /// Each with what it needs.
-    inquiries: Vec<(Arc<dyn AnyInquiry>, inquiries::Context)>,
+    inquiries: Vec<Inquiring>,
     permit: Permit,
     grant: Option<lease::Grant>,
     scribe: events::Scribe,
@@ -430,6 +429,9 @@ impl Lookout {
     }
 }
 
+/// An inquiry, and what it needs.
+type Inquiring = (Arc<dyn AnyInquiry>, inquiries::Context);
+
 /// How many kinds may wait to be followed: more wait for their turn.
 const NEWCOMERS: usize = 16;
 
@@ -441,7 +443,7 @@ async fn start(
     handle: &Handle,
     permit: &Permit,
     desks: &[Arc<Desk>],
-    (calls, inquiries): (Calls, Vec<(Arc<dyn AnyInquiry>, inquiries::Context)>),
+    (calls, inquiries): (Calls, Vec<Inquiring>),
     workers: &mut Tasks,
 ) -> Result<(), ShellError> {
     handle.filled().await;

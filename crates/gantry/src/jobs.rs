@@ -93,6 +93,7 @@ impl Part {
     }
 
     /// What counts AppWrappers as they change.
+    #[must_use]
     pub fn observer(&self) -> Arc<dyn Observer> {
         Arc::<Counts>::clone(&self.counts)
     }

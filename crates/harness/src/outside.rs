@@ -32,12 +32,15 @@ pub trait Edge: Any + fmt::Debug {
 /// Makes a peer anew for each run.
 pub type MakeEdge<'a> = Box<dyn Fn() -> Box<dyn Edge> + 'a>;
 
+/// Finds out whether an invariant holds, and says why it does not.
+pub type Check<'a> = Box<dyn Fn(&Server) -> Result<(), String> + 'a>;
+
 /// What must hold after every single move.
 pub struct Invariant<'a> {
     /// Its name.
     pub name: &'static str,
-    /// Why it does not hold.
-    pub check: Box<dyn Fn(&Server) -> Result<(), String> + 'a>,
+    /// Whether it holds.
+    pub check: Check<'a>,
 }
 
 impl fmt::Debug for Invariant<'_> {

@@ -135,13 +135,13 @@ impl<'a> Replica<'a> {
         let inquiries = scenario.outside.inquiries.iter().enumerate();
         for (place, inquiry) in inquiries.filter(|(_, it)| concerns(it.kinds())) {
             for key in inquiry.enqueue(&self.world, change) {
-                self.refresh(place, key, now);
+                self.refresh(place, &key, now);
             }
         }
     }
 
-    fn refresh(&mut self, place: usize, key: Key, now: Timestamp) {
-        for change in self.askers[place].refresh(&self.world, &key, now) {
+    fn refresh(&mut self, place: usize, key: &Key, now: Timestamp) {
+        for change in self.askers[place].refresh(&self.world, key, now) {
             self.tell_fact(&change);
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Replica<'a> {
         }
         for place in 0..self.askers.len() {
             for key in self.askers[place].requeued(now) {
-                self.refresh(place, key, now);
+                self.refresh(place, &key, now);
             }
         }
     }

@@ -1,15 +1,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use gantry_reconcile::names;
-use gantry_reconcile::object::{Key, Meta, controlled_by};
+use gantry_reconcile::object::{Key, Meta, Resource, controlled_by};
 use gantry_reconcile::world::{Change, Kind, View, World};
-use gantry_reconcile::write::Part;
-use gantry_reconcile::{Plan, Propagation, Reference, Step, Uid};
+use gantry_reconcile::write::{Part, Write};
+use gantry_reconcile::{Call, Controller, Held, Plan, Propagation, Reference, Step, Uid};
 
 mod engines;
 

@@ -8,6 +8,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FallocateFlags, OFlags};
 
@@ -29,7 +30,9 @@ pub(crate) trait Disk: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// How users know a file: its whole path.
     fn path(&self, name: &str) -> PathBuf;
-    /// Whether the directory is still where it was when it was opened.
+    /// From now on this file must stay where it is, in place of the one that was named before.
+    fn follow(&self, name: &str);
+    /// Whether the directory is still where it was when it was opened, with the file that is followed.
     fn is_in_place(&self) -> bool;
     /// Bytes that can still be taken up.
     fn available(&self) -> io::Result<u64>;
@@ -55,6 +58,8 @@ pub(crate) struct Directory {
     handle: fs::File,
     /// Held for its lock, which ends with it. It says who holds it.
     lock: fs::File,
+    /// The file that must stay, and how it looked when it was named; absent if it was not there even then.
+    followed: Mutex<Option<(PathBuf, Option<fs::Metadata>)>>,
 }
 
 /// Held locked by the process that uses the directory.
@@ -84,7 +89,8 @@ impl Directory {
             let entry = entry.map_err(failed)?;
             check_private(&entry.path(), &entry.metadata().map_err(failed)?)?;
         }
-        let directory = Self { path: path.to_owned(), handle, lock: file };
+        let followed = Mutex::default();
+        let directory = Self { path: path.to_owned(), handle, lock: file, followed };
         directory.announce("").map_err(failed)?;
         Ok(directory)
     }
@@ -177,7 +183,23 @@ impl Disk for Directory {
         self.path.join(name)
     }
 
+    fn follow(&self, name: &str) {
+        let path = self.path.join(name);
+        let there = fs::symlink_metadata(&path).ok();
+        // No code of others runs under the lock, so a poisoned one is still good.
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, there));
+    }
+
     fn is_in_place(&self) -> bool {
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_kept = |(path, before): &(PathBuf, Option<fs::Metadata>)| {
+            let now = fs::symlink_metadata(path);
+            before.as_ref().zip(now.ok()).is_some_and(|(before, now)| is_same(before, &now))
+        };
+        if !followed.as_ref().is_none_or(is_kept) {
+            return false;
+        }
+        drop(followed);
         // The directory may have been reached by a link; what is in it may not.
         let there = [fs::metadata(&self.path), fs::symlink_metadata(self.path.join(LOCK))];
         let ours = [self.handle.metadata(), self.lock.metadata()];

@@ -74,6 +74,7 @@ impl Log {
     ) -> Result<Self, Failure> {
         let (buffer, durable) = (Vec::new(), revision.get());
         let next = Next::Missing;
+        disk.follow(&log_name(active.number));
         let mut log =
             Self { disk, id, segment_bytes, active, next, closed, spares, buffer, durable };
         if log.active.offset == header::SIZE {
@@ -177,6 +178,7 @@ impl Log {
         })?;
         self.closed.push(self.active.number);
         self.active = Active { file, number, offset: header::SIZE };
+        self.disk.follow(&log_name(number));
         self.mark(Revision::new(self.durable));
         self.order_next();
         Ok(())

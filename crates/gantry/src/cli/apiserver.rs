@@ -202,6 +202,13 @@ pub(super) async fn until_stopped(
 }
 
 impl Flags {
+    /// An admission plugin that asks webhooks and is switched off. The controllers of `gantry up` rely on them.
+    pub(super) fn disabled_webhook_plugin(&self) -> Option<&str> {
+        const WEBHOOKS: [&str; 2] = ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"];
+        let disabled = self.disable_admission_plugins.iter().map(String::as_str);
+        disabled.into_iter().find(|it| WEBHOOKS.contains(it))
+    }
+
     /// A directory for the keys of a server that keeps nothing.
     pub(super) fn scratch(&self) -> anyhow::Result<Option<tempfile::TempDir>> {
         match (&self.data_dir, self.ephemeral) {

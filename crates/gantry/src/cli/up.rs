@@ -170,7 +170,15 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         Tasks::new(clock.clone(), counters, fastrand::Rng::new(), &CancellationToken::new());
     let mut progress = Progress::new(&clock);
     let scratch = flags.scratch()?;
+    let disabled = flags.disabled_webhook_plugin().map(str::to_owned);
     let (mut plan, kubeconfig_file) = apiserver::plan(flags, scratch.as_ref())?;
+    if let Some(name) = disabled {
+        anyhow::bail!(
+            "--disable-admission-plugins: {name} cannot be switched off in gantry up: without it anybody could \
+             forge the authors of AppWrappers and the devices of pods; remove it, or run gantry apiserver, which \
+             has no controllers"
+        );
+    }
     let logs = Logs::new();
     plan.nodes = Some(Arc::new(Containers::new(logs.clone(), clock.clone())));
     plan.token_secrets = true;

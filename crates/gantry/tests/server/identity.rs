@@ -55,6 +55,21 @@ async fn status(client: &Client, request: Request) -> u16 {
     client.send(request).await.unwrap().status.as_u16()
 }
 
+/// The controllers of a whole cluster believe what their webhooks wrote: without these anybody could forge it.
+#[tokio::test]
+async fn a_cluster_keeps_the_plugins_that_its_controllers_rely_on() {
+    for name in ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"] {
+        let flag = format!("--disable-admission-plugins=LimitRanger,{name}");
+        let server = plan().flag("--ephemeral").flag(&flag).start(&Clock::system()).await;
+        drop(server.unwrap());
+        let cluster = plan().whole_cluster().flag("--ephemeral").flag(&flag);
+        let said = refusal(cluster.start(&Clock::system()).await);
+        let words =
+            format!("--disable-admission-plugins: {name} cannot be switched off in gantry up");
+        assert!(said.contains(&words), "{said}");
+    }
+}
+
 /// Where everything is allowed, nobody is anonymous, whatever the flags say.
 #[tokio::test]
 async fn always_allow_refuses_anonymous_requests() {

@@ -6,7 +6,6 @@
 //! that was sent for an older one, by any process, is refused wherever it arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use gantry_reconcile::inquiry::{InquiryPolicy, Wanted};
 use gantry_reconcile::{

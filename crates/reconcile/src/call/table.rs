@@ -133,7 +133,7 @@ where
             let Some(Active { call, .. }) = self.active.get(id) else { continue };
             let group = (call.target.protocol, call.target.group.as_str());
             let busy = self.by_group.get(&(group.0, group.1.to_owned())).copied();
-            let begun = groups.entry(group).or_insert(busy.unwrap_or_default());
+            let begun = groups.entry(group).or_insert_with(|| busy.unwrap_or_default());
             if *begun >= self.bounds.per_group
                 || self.busy_targets.contains(&call.target)
                 || !targets.insert(&call.target)

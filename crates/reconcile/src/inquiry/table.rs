@@ -82,7 +82,7 @@ where
             self.states.insert(question.clone(), state);
         }
         let dropped = before.difference(&questions);
-        let dropped = dropped.filter_map(|it| Some((it.clone(), self.release(it)?))).collect();
+        let dropped = dropped.filter_map(|it| self.release(it)).collect();
         if !questions.is_empty() {
             self.by_key.insert(key.clone(), questions);
         }
@@ -156,23 +156,25 @@ where
         self.states.is_empty()
     }
 
-    fn release(&mut self, question: &Q) -> Option<Option<Asked>> {
+    /// Counts a key less that wants a question. Returns the question when that was the last.
+    fn release(&mut self, question: &Q) -> Option<(Q, Option<Asked>)> {
         let state = self.states.get_mut(question)?;
         state.wanted -= 1;
         if state.wanted > 0 {
             return None;
         }
         let State { group, phase, .. } = self.states.remove(question)?;
-        match phase {
+        let asked = match phase {
             Phase::Waiting(at, sequence) => {
                 self.due.remove(&(at, sequence, question.clone()));
-                Some(None)
+                None
             }
             Phase::UnderWay(asked) => {
                 self.free(&group);
-                Some(Some(asked))
+                Some(asked)
             }
-        }
+        };
+        Some((question.clone(), asked))
     }
 
     fn free(&mut self, group: &str) {

@@ -272,6 +272,8 @@ impl Disk for Simulated {
         PathBuf::from("/simulated").join(name)
     }
 
+    fn follow(&self, _: &str) {}
+
     fn is_in_place(&self) -> bool {
         true
     }

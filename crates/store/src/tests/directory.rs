@@ -128,6 +128,19 @@ fn a_directory_that_is_gone_is_noticed() {
     fs::rename(&aside, &path).unwrap();
     write("1").unwrap();
     assert!(store.ready().is_ok(), "it is back");
+    // Whoever removes the log and leaves the rest would have changes written to where nobody reads them.
+    let logs = fs::read_dir(&path).unwrap().map(|it| it.unwrap().file_name());
+    let logs: Vec<_> = logs.filter(|it| it.to_string_lossy().starts_with("log-")).collect();
+    fs::create_dir(&aside).unwrap();
+    logs.iter().for_each(|it| fs::rename(path.join(it), aside.join(it)).unwrap());
+    refuses("without its log");
+    for log in &logs {
+        fs::copy(aside.join(log), path.join(log)).unwrap();
+    }
+    refuses("with a copy of its log");
+    logs.iter().for_each(|it| fs::rename(aside.join(it), path.join(it)).unwrap());
+    write("2").unwrap();
+    assert!(store.ready().is_ok(), "its log is back");
     let lock = fs::read(path.join("lock")).unwrap();
     fs::remove_file(path.join("lock")).unwrap();
     fs::write(path.join("lock"), lock).unwrap();
@@ -135,5 +148,5 @@ fn a_directory_that_is_gone_is_noticed() {
     fs::remove_dir_all(&path).unwrap();
     refuses("deleted");
     assert!(store.failed().is_none(), "reading goes on");
-    assert_eq!(entries(&store.space("s")), [("a".to_owned(), "1@3;".to_owned(), 2)]);
+    assert_eq!(entries(&store.space("s")), [("a".to_owned(), "2@4;".to_owned(), 2)]);
 }
