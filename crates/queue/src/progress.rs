@@ -35,7 +35,7 @@ mod removal;
 use authors::{barred, kept_back, made_for, whose};
 use before::{ask, await_access, label};
 use due::due;
-use notes::note;
+use notes::{note, remark};
 use removal::{collect_orphans, has_pods, hurry, remove, wait_for_pods};
 
 /// How long items are tried before the status says so; after as long again they are given up.
@@ -434,5 +434,9 @@ fn become_(seen: &Seen, change: &Transition, plan: &mut Plan) {
     let wrapper = &seen.wrapper;
     let priority = order::priority(wrapper, &seen.settings, seen.now);
     let next = change.apply(wrapper, &seen.tally, priority, seen.now);
-    plan.steps.extend(status::write(wrapper, change, &next, note(seen, change, &next)));
+    let step = status::write(wrapper, change, &next, note(seen, change, &next));
+    plan.steps.extend(step.map(|step| match remark(seen, &next) {
+        Some(remark) => step.done(remark),
+        None => step,
+    }));
 }

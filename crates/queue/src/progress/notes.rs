@@ -6,6 +6,15 @@ use gantry_reconcile::Note;
 use super::Seen;
 use crate::state::{Leaving as L, Transition};
 
+/// What is told about the pods when a change makes this of the status and it was not said before: which nodes do
+/// not answer, and that they ask for more than was admitted.
+pub(super) fn remark(seen: &Seen, next: &AppWrapperStatus) -> Option<Note> {
+    let wrapper = &seen.wrapper;
+    let remark = seen.tally.remark().filter(|it| next.message.as_ref() == Some(it))?;
+    let is_new = wrapper.status.message.as_ref() != Some(&remark);
+    is_new.then(|| Note::warning(wrapper.about(), seen.tally.remark_reason(), remark))
+}
+
 /// What is told about a change that makes this of the status.
 pub(super) fn note(seen: &Seen, change: &Transition, next: &AppWrapperStatus) -> Option<Note> {
     let wrapper = &seen.wrapper;
@@ -21,12 +30,6 @@ pub(super) fn note(seen: &Seen, change: &Transition, next: &AppWrapperStatus) ->
         Transition::Recall(recall) => {
             warning(next.message.clone().unwrap_or_else(|| recall.message()))
         }
-        // Counts alone are no news, but what is remarked about the pods is, once.
-        Transition::Count => {
-            let said = wrapper.status.message.as_ref();
-            let remark = next.message.clone().filter(|it| said != Some(it))?;
-            Note::warning(wrapper.about(), seen.tally.remark_reason(), remark)
-        }
         Transition::Settle(L::Failed) => normal("All objects of it were removed"),
         Transition::Settle(L::Overrun) => {
             normal("It ran for too long, and all objects of it were removed")
@@ -38,7 +41,9 @@ pub(super) fn note(seen: &Seen, change: &Transition, next: &AppWrapperStatus) ->
             normal("All objects of it were removed; it waits in the queue again")
         }
         Transition::Reprioritise => normal("Has another priority"),
-        Transition::Lead
+        // Counts alone are no news; what is remarked about the pods is told apart.
+        Transition::Count
+        | Transition::Lead
         | Transition::Reserve
         | Transition::Park(..)
         | Transition::Retry

@@ -172,6 +172,22 @@ fn qu_13_who_grows_after_admission_is_charged_and_the_first_to_go() {
     }
 }
 
+/// What is scaled up before its first pods run is reported too, beside that they run.
+#[test]
+fn qu_13_who_begins_with_more_than_was_admitted_is_reported() {
+    play!(play, Settings::default());
+    play.create(charged("begins", "gold", 9, 0, "1"));
+    play.pass(5);
+    let key = Key::new("test", "begins-d");
+    play.stage.server().edit(&DEPLOYMENTS, &key, |it| {
+        it["metadata"]["annotations"]["pods"] = json!("3");
+    });
+    play.pass(5);
+    assert_eq!(play.pods("begins"), (3, 3));
+    let told: Vec<String> = play.stage.told().iter().map(|it| it.reason.to_string()).collect();
+    assert!(told.contains(&"DemandExceeded".to_owned()), "{told:?}");
+}
+
 /// Without quota trees, who grows goes first where somebody more important needs room, whatever its priority.
 #[test]
 fn qu_13_who_grows_is_evicted_before_those_of_lower_priority() {

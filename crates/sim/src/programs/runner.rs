@@ -157,6 +157,8 @@ struct Live {
     stop: CancellationToken,
     /// Cancelled when it has ended.
     ended: CancellationToken,
+    /// Whether its pod is gone: nothing is recorded about it any more.
+    gone: Arc<Mutex<bool>>,
 }
 
 impl ProgramRunner {
@@ -208,8 +210,12 @@ impl ProgramRunner {
             let gone: Vec<ContainerKey> =
                 self.live.keys().filter(|it| of_pod(it)).cloned().collect();
             for key in gone {
-                self.live.remove(&key);
-                facts.forget(&key);
+                if let Some(live) = self.live.remove(&key) {
+                    // While nothing can be recorded.
+                    let mut gone = live.gone.lock().unwrap_or_else(PoisonError::into_inner);
+                    *gone = true;
+                    facts.forget(&key);
+                }
             }
         }
     }
@@ -225,7 +231,9 @@ impl ProgramRunner {
         let binary = Arc::clone(self.observer.registry.find(&want.image)?);
         let own = tasks.child();
         let (stop, ended) = (own.token().clone(), CancellationToken::new());
-        let live = Live { uid: want.uid.clone(), run: want.run, stop, ended: ended.clone() };
+        let gone = Arc::<Mutex<bool>>::default();
+        let (uid, run) = (want.uid.clone(), want.run);
+        let live = Live { uid, run, stop, ended: ended.clone(), gone: Arc::clone(&gone) };
         let (pod, want, facts) = (pod.clone(), want.clone(), Arc::clone(facts));
         let clock = own.clock().clone();
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
@@ -237,6 +245,10 @@ impl ProgramRunner {
             let tell = {
                 let (facts, pod, want) = (Arc::clone(&facts), pod.clone(), want.clone());
                 move |state| {
+                    let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
+                    if *gone {
+                        return;
+                    }
                     let program = Program { uid: want.uid.clone(), run: want.run, state };
                     facts.record(ContainerKey::new(&pod, &want.container), program);
                 }
