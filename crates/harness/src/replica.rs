@@ -228,7 +228,7 @@ impl<'a> Replica<'a> {
         planned.into_iter().chain(asked).chain(self.calls.next_due(now)).min()
     }
 
-    /// Decides about one key. Returns how much is to be written, what is told at once, and calls that are
+    /// Plans one key. Returns how many writes there are, the events to record at once, and the calls that are
     /// given up and may arrive all the same.
     pub(super) fn plan(&mut self, slot: &Slot, now: Timestamp) -> (usize, Vec<Note>, Vec<Call>) {
         self.queue.remove(slot);

@@ -1,7 +1,7 @@
 //! Calls: changes of something outside the API that a plan wants made.
 //!
-//! The calls of a plan are those that should be under way now for its key. Whoever carries plans out compares
-//! them with those of the plan before: a call that is wanted and under way is left alone, one that is no
+//! The calls of a plan are those that should be under way now for its key. The shell compares them with those
+//! of the plan before: a call that is wanted and under way is left alone, one that is no
 //! longer wanted is given up. What became of a call is a fact about its id ([`CallState`]), and a change of it
 //! enqueues the key; so no worker waits for a slow peer.
 
@@ -74,7 +74,7 @@ impl fmt::Display for Target {
 /// A change of something outside that should be under way.
 ///
 /// It may be carried out more than once: requests and replies get lost, and another process may have sent it
-/// before. A target that can refuse what is outdated is told in `request` by what.
+/// before. For a target that can fence, `request` carries the fence, and the target refuses older ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Which call.

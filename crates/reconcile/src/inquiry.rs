@@ -13,7 +13,7 @@ use crate::world::{Change, Kind, World};
 
 pub use table::{Asked, QuestionTable};
 
-/// Says which questions about the outside are open. It asks nobody: whoever runs it does.
+/// Says which questions about the outside are open. The shell asks them.
 ///
 /// A question is the subject of the fact that answers it. Questions are collected by key, as plans are made
 /// by key, so that a change costs what it concerns and not a walk over everything. A question that several

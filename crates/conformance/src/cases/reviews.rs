@@ -39,7 +39,7 @@ async fn other_forms(talk: &mut Conversation) -> Outcome {
     ];
     let message = "only the following media types are accepted: application/json, \
                    application/yaml, application/vnd.kubernetes.protobuf";
-    // Whoever asks is part of one of the answers, and differs from server to server.
+    // The name of the user is part of one of the answers, and differs from server to server.
     let by = |ask: Ask| {
         ask.header("impersonate-user", "asks").header("impersonate-group", "system:masters")
     };

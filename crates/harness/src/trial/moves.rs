@@ -158,7 +158,7 @@ impl Trial<'_> {
         self.notes.extend(notes);
     }
 
-    /// Why a step is not sent at this moment: whoever sends it asks the server first.
+    /// Why a step is not sent at this moment: the writer checks its preconditions on the server first.
     pub(super) fn unsent(&self, step: &Step) -> Option<String> {
         if let Some(gone) = step.provided.as_ref().filter(|it| !self.server.has(it)) {
             return Some(format!("{} {} is gone or going", gone.resource, gone.key));

@@ -6,8 +6,8 @@ use gantry_reconcile::Note;
 use super::Seen;
 use crate::state::{Leaving as L, Transition};
 
-/// What is told about the pods when a change makes this of the status and it was not said before: which nodes do
-/// not answer, and that they ask for more than was admitted.
+/// The event about the pods of an AppWrapper when its status begins to report them: which nodes do not answer, and
+/// that the pods ask for more than was admitted.
 pub(super) fn remark(seen: &Seen, next: &AppWrapperStatus) -> Option<Note> {
     let wrapper = &seen.wrapper;
     let remark = seen.tally.remark().filter(|it| next.message.as_ref() == Some(it))?;
@@ -41,7 +41,7 @@ pub(super) fn note(seen: &Seen, change: &Transition, next: &AppWrapperStatus) ->
             normal("All objects of it were removed; it waits in the queue again")
         }
         Transition::Reprioritise => normal("Has another priority"),
-        // Counts alone are no news; what is remarked about the pods is told apart.
+        // Counts alone make no event; `remark` makes those about the pods.
         Transition::Count
         | Transition::Lead
         | Transition::Reserve

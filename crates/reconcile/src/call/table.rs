@@ -1,7 +1,7 @@
 //! Which calls are wanted, and how far each has come.
 //!
-//! The bookkeeping of whoever carries calls out, without I/O: the shell and the harness share it, so what the
-//! harness proves is what runs.
+//! Decides which calls are sent and given up, without I/O. The shell and the harness share it, so what the harness
+//! proves is what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

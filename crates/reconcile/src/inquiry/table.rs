@@ -1,6 +1,6 @@
 //! Which questions are wanted, and when each is asked.
 //!
-//! The bookkeeping of whoever asks, without I/O: the shell and the harness share it.
+//! Decides which questions are asked and dropped, without I/O. The shell and the harness share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -237,7 +237,7 @@ impl ProgramRunner {
         let (pod, want, facts) = (pod.clone(), want.clone(), Arc::clone(facts));
         let clock = own.clock().clone();
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
-            // However it ends, whoever waits for its address goes on.
+            // However it ends, the next run of the container may bind its address.
             let _ended = ended.drop_guard();
             if let Some(before) = before {
                 before.cancelled().await;
