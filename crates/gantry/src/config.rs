@@ -2,9 +2,7 @@
 
 pub mod changes;
 pub mod document;
-pub mod duration;
 pub mod fetch;
-pub mod form;
 pub mod gather;
 pub mod keys;
 pub mod legacy;
@@ -12,7 +10,6 @@ pub mod operator;
 pub mod reload;
 pub mod render;
 pub mod source;
-pub mod values;
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +17,7 @@ use anstream::ColorChoice;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use gantry_process::telemetry;
+pub use gantry_subsystem::settings::{duration, form, values};
 
 /// Flags that every command takes.
 #[derive(Args, Clone, Debug)]

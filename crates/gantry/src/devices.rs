@@ -52,54 +52,6 @@ pub fn door(api: &Api) -> Door {
     Door::of(api, Caller::authenticated(USER, &[USER.to_owned()]))
 }
 
-/// What they need, and no more.
-#[must_use]
-pub fn rules() -> Vec<Value> {
-    const READ: &[&str] = &["get", "list", "watch"];
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-    let group = "devmgmtproto.k8s.io";
-    vec![
-        rule(
-            group,
-            &["deviceclaims", "deviceprivilegedclaims"],
-            &["create", "get", "list", "patch", "watch"],
-        ),
-        rule(
-            group,
-            &[
-                "deviceclaimtemplates",
-                "deviceclasses",
-                "devicedrivers",
-                "devicepools",
-                "poddevices",
-            ],
-            READ,
-        ),
-        rule(
-            group,
-            &[
-                "deviceclaims/status",
-                "deviceclasses/status",
-                "devicedrivers/status",
-                "devicepools/status",
-                "deviceprivilegedclaims/status",
-            ],
-            &["patch"],
-        ),
-        rule("", &["pods"], &["delete", "get", "list", "patch", "watch"]),
-        rule("", &["pods/status"], &["patch"]),
-        rule("", &["pods/binding"], &["create"]),
-        // Claims that are made for a pod keep it until they are gone.
-        rule("", &["pods/finalizers"], &["update"]),
-        rule("", &["namespaces", "nodes", "resourcequotas"], READ),
-        rule("", &["configmaps"], &["get"]),
-        // Whether objects of a kind may be copied into claims is said by its definition.
-        rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]),
-        rule("", &["events"], &["create", "patch"]),
-        rule("policy", &["poddisruptionbudgets"], READ),
-    ]
-}
-
 /// The role on the embedded server, and its binding.
 #[must_use]
 pub fn rights() -> Vec<Value> {
@@ -107,7 +59,7 @@ pub fn rights() -> Vec<Value> {
     vec![
         json!({
             "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole",
-            "metadata": {"name": USER}, "rules": rules(),
+            "metadata": {"name": USER}, "rules": gantry_placement::subsystem::rules(),
         }),
         json!({
             "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding",

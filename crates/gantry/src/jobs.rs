@@ -14,12 +14,9 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::access::{Recording, Right};
 use gantry_queue::app_wrapper::AppWrapper;
 use gantry_queue::quota_status::QuotaStatus;
-use gantry_queue::{Catalog, Dispatch, Inference, Live, Progress, Settings, UserAccess, charge};
+use gantry_queue::{Catalog, Dispatch, Live, Progress, Settings, charge};
 use gantry_reconcile::{Observer, Resource, View as _, World};
 use kube::Client;
-use serde_json::{Value, json};
-
-use crate::config::operator::{self, DemandInference};
 
 pub use scout::Rights;
 
@@ -161,119 +158,4 @@ impl Part {
 #[must_use]
 pub fn actor(client: Client) -> Actor {
     Actor::new(client, NAME, NAME)
-}
-
-/// What the queue does with its own objects and with pods, in every namespace.
-#[must_use]
-pub fn rules() -> Vec<Value> {
-    let own = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    let wrappers = ["appwrappers", "appwrappers/finalizers", "appwrappers/status"];
-    vec![
-        rule("workload.codeflare.dev", &wrappers, &own),
-        rule("", &["pods"], &["delete", "get", "list", "watch"]),
-        rule("", &["nodes"], &["get", "list", "watch"]),
-        rule("", &["events"], &["create", "patch"]),
-    ]
-}
-
-/// What it does with quota trees.
-#[must_use]
-pub fn quota_rules() -> Vec<Value> {
-    let verbs = ["get", "list", "patch", "update", "watch"];
-    vec![rule("quota.codeflare.dev", &["quotasubtrees", "quotasubtrees/status"], &verbs)]
-}
-
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
-    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
-}
-
-/// The settings of the queue as the configuration has them, beside the controllers of devices or without.
-#[must_use]
-pub fn settings(keys: &operator::Queue, devices: &operator::Devices) -> Settings {
-    let operator::Queue {
-        dynamic_priority,
-        preemption,
-        backoff_time,
-        head_of_line_holding_time,
-        quota_enabled,
-        require_quota_bindings,
-        // Refused when it is on.
-        dispatcher: _,
-        agent_configs: _,
-        demand_inference,
-        honor_node_selector,
-        requeue_default,
-        requeue_check_interval,
-        wake_on_release,
-        packing_check,
-        fairness,
-        active_eviction,
-        check_user_access,
-    } = keys;
-    Settings {
-        dynamic_priority: *dynamic_priority,
-        preemption: *preemption,
-        backoff: *backoff_time,
-        holding: *head_of_line_holding_time,
-        quota: *quota_enabled,
-        require_quota_bindings: *require_quota_bindings,
-        inference: match demand_inference {
-            DemandInference::Compat => Inference::Compat,
-            DemandInference::Full => Inference::Full,
-        },
-        honor_node_selector: *honor_node_selector,
-        requeue_default: *requeue_default,
-        requeue_interval: *requeue_check_interval,
-        wake_on_release: *wake_on_release,
-        packing_check: *packing_check,
-        fairness: *fairness,
-        active_eviction: *active_eviction,
-        user_access: match check_user_access {
-            true => UserAccess::Reviewed,
-            false => UserAccess::Unchecked,
-        },
-        devices: devices.enabled,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::document;
-    use crate::config::operator::settle;
-    use crate::operator::CONTROLLERS;
-
-    fn of(text: &str) -> Settings {
-        let (layer, report) = document::read(text, "f");
-        let found = settle([&layer], report, CONTROLLERS).unwrap().settings;
-        settings(&found.mcad, &found.devices)
-    }
-
-    #[test]
-    fn cf_4_what_nobody_configured_is_as_the_queue_has_it() {
-        assert_eq!(of(""), Settings::default());
-        let other =
-            of("mcad: {backoffTime: 7, headOfLineHoldingTime: 3, demandInference: compat, \
-                        requireQuotaBindings: true, \
-                        requeueCheckInterval: 5s, wakeOnRelease: false, quotaEnabled: true, \
-                        packingCheck: true, fairness: true, activeEviction: true, \
-                        checkUserAccess: true}\n\
-                        devices: {enabled: true}");
-        let expected = Settings {
-            backoff: std::time::Duration::from_secs(7),
-            holding: std::time::Duration::from_secs(3),
-            inference: Inference::Compat,
-            require_quota_bindings: true,
-            requeue_interval: std::time::Duration::from_secs(5),
-            wake_on_release: false,
-            quota: true,
-            packing_check: true,
-            fairness: true,
-            active_eviction: true,
-            user_access: UserAccess::Reviewed,
-            devices: true,
-            ..Settings::default()
-        };
-        assert_eq!(other, expected);
-    }
 }

@@ -16,5 +16,7 @@ pub mod queue_pages;
 pub mod sample_driver;
 pub mod server;
 pub mod sharing;
+mod status_page;
+pub mod subsystems;
 pub mod up;
 pub mod version;

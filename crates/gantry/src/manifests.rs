@@ -6,28 +6,24 @@
 
 mod metrics;
 
-use gantry_placement::admission::CONFIGURATION;
-use gantry_queue::author;
+use std::collections::BTreeMap;
+
+pub use gantry_queue::subsystem::CHECK_USER_ACCESS_FILE;
+use gantry_subsystem::access::{BASE_FILE, named_rule};
+use gantry_subsystem::{Grant, Membership, Reach, Subsystem, rule};
 use serde_json::{Value, json};
 
 pub use self::metrics::{METRICS_AUTH, METRICS_LABEL, METRICS_READER, METRICS_SERVICE};
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, in_effect};
-use crate::jobs;
-use crate::operator::SUBSYSTEMS;
-use crate::operator::controllers::NODE_LEASES;
-use crate::operator::scaling::LEDGER;
 use crate::operator::webhook::SECRET;
 use crate::questions::SERVICE;
+use crate::subsystems::SUBSYSTEMS;
 use crate::version::VERSION;
 
 /// The namespace of the operator.
 pub const NAMESPACE: &str = "gantry-system";
 /// The service account of the operator.
 pub const SERVICE_ACCOUNT: &str = "controller-manager";
-/// The file with the rights to record and review authors of AppWrappers.
-pub const CHECK_USER_ACCESS: &str = "45-check-user-access.yaml";
-/// A ClusterRole with this label, set to `true`, joins what the operator may do with wrapped objects.
-pub const WRAPPED_LABEL: &str = "gantry.dev/aggregate-to-wrapped-kinds";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// One file: its name below `config/operator`, and the objects in it.
@@ -43,28 +39,67 @@ pub struct Manifest {
 /// them.
 #[must_use]
 pub fn manifests() -> Vec<Manifest> {
-    let file = |file, objects| Manifest { file, objects };
-    vec![
-        file("00-namespace.yaml", vec![namespace()]),
-        file("10-service-account.yaml", vec![service_account()]),
-        file("20-cluster-role.yaml", vec![cluster_role(), cluster_binding("gantry-operator")]),
-        file(
-            "30-wrapped-kinds.yaml",
-            vec![wrapped_union(), wrapped_kinds(), cluster_binding("gantry-wrapped")],
-        ),
-        file("40-role.yaml", vec![role(), binding("gantry-operator"), settings_reader()]),
-        file(CHECK_USER_ACCESS, access_reviews()),
-        file("45-metrics.yaml", metrics::access()),
-        file("50-service.yaml", vec![service()]),
-        file("55-network-policy.yaml", vec![metrics::network_policy()]),
-        file("60-deployment.yaml", vec![deployment()]),
-        file("optional/devices-webhook.yaml", devices_webhook()),
-        file("optional/devices.yaml", devices()),
-        file("optional/quota.yaml", quota()),
-        file("optional/scaling.yaml", scaling()),
-        file("optional/simulation.yaml", simulation()),
-        file("optional/wrapped-secrets.yaml", vec![wrapped_secrets()]),
-    ]
+    let mut files: BTreeMap<&'static str, Vec<Value>> = BTreeMap::from([
+        ("00-namespace.yaml", vec![namespace()]),
+        ("10-service-account.yaml", vec![service_account()]),
+        (BASE_FILE, vec![cluster_role(), cluster_binding("gantry-operator")]),
+        ("40-role.yaml", vec![role(), binding("gantry-operator"), settings_reader()]),
+        ("45-metrics.yaml", metrics::access()),
+        ("50-service.yaml", vec![service()]),
+        ("55-network-policy.yaml", vec![metrics::network_policy()]),
+        ("60-deployment.yaml", vec![deployment()]),
+    ]);
+    for grant in grants().filter(|it| it.file != BASE_FILE) {
+        files.entry(grant.file).or_default().extend(granted(&grant));
+    }
+    files.into_iter().map(|(file, objects)| Manifest { file, objects }).collect()
+}
+
+/// What the operator may do for all subsystems.
+fn grants() -> impl Iterator<Item = Grant> {
+    SUBSYSTEMS.iter().flat_map(|it| (it.grants)())
+}
+
+/// The objects that give the operator what a subsystem needs.
+fn granted(grant: &Grant) -> Vec<Value> {
+    let Grant { name, about, reach, membership, webhook, rules, .. } = grant;
+    let mut all = match (reach, membership) {
+        (Reach::Cluster, Membership::Bound) => {
+            vec![cluster_wide(name, about, rules), cluster_binding(name)]
+        }
+        (Reach::Cluster, Membership::Labelled(label)) => {
+            let mut role = cluster_wide(name, about, rules);
+            role["metadata"]["labels"][label] = json!("true");
+            vec![role]
+        }
+        (Reach::Cluster, Membership::Collects(label)) => {
+            let mut role = cluster_wide(name, about, &[]);
+            // What the parts say is filled in by the server; a second writer would fight over it.
+            if let Some(role) = role.as_object_mut() {
+                role.remove("rules");
+            }
+            role["aggregationRule"] =
+                json!({ "clusterRoleSelectors": [{ "matchLabels": { *label: "true" } }] });
+            vec![role, cluster_binding(name)]
+        }
+        (Reach::OwnNamespace, _) => within(NAMESPACE, name, rules).to_vec(),
+        (Reach::Namespace(namespace), _) => within(namespace, name, rules).to_vec(),
+    };
+    if *webhook {
+        all.extend(webhook_place(name));
+    }
+    all
+}
+
+/// A role in one namespace, bound to the operator's account.
+fn within(namespace: &str, name: &str, rules: &[Value]) -> [Value; 2] {
+    let mut binding = binding(name);
+    binding["metadata"]["namespace"] = json!(namespace);
+    let metadata = binding["metadata"].clone();
+    let role = json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules,
+    });
+    [role, binding]
 }
 
 fn labels() -> Value {
@@ -88,16 +123,6 @@ fn in_namespace(name: &str) -> Value {
     json!({ "name": name, "namespace": NAMESPACE, "labels": labels() })
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
-    json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
-}
-
-fn named_rule(group: &str, resource: &str, names: &[&str], verbs: &[&str]) -> Value {
-    json!({
-        "apiGroups": [group], "resources": [resource], "resourceNames": names, "verbs": verbs,
-    })
-}
-
 fn cluster_wide(name: &str, about: &str, rules: &[Value]) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole",
@@ -110,73 +135,19 @@ fn cluster_wide(name: &str, about: &str, rules: &[Value]) -> Value {
     })
 }
 
-const READ: &[&str] = &["get", "list", "watch"];
-const WRAPPED: &[&str] = &["create", "delete", "get", "list", "watch"];
-
 /// What the operator does in every namespace.
 fn cluster_role() -> Value {
-    let mut definitions: Vec<&str> =
-        SUBSYSTEMS.iter().flat_map(|part| part.definitions).copied().collect();
+    let mut definitions: Vec<&str> = SUBSYSTEMS.iter().flat_map(Subsystem::definitions).collect();
     definitions.sort_unstable();
     definitions.dedup();
     let definitions =
         named_rule("apiextensions.k8s.io", "customresourcedefinitions", &definitions, &["get"]);
-    let rules: Vec<Value> = jobs::rules().into_iter().chain([definitions]).collect();
+    let base = grants().filter(|it| it.file == BASE_FILE).flat_map(|it| it.rules);
+    let rules: Vec<Value> = base.chain([definitions]).collect();
     cluster_wide(
         "gantry-operator",
         "What the operator does in every namespace, apart from the objects that are wrapped.",
         &rules,
-    )
-}
-
-/// What the operator may create for those who wrap objects: whatever carries the label.
-fn wrapped_union() -> Value {
-    let mut role = cluster_wide(
-        "gantry-wrapped",
-        "Everything that may be wrapped: the sum of the ClusterRoles with the label \
-         gantry.dev/aggregate-to-wrapped-kinds. Add one to let other kinds be wrapped.",
-        &[],
-    );
-    // What the parts say is filled in by the server; a second writer would fight over it.
-    if let Some(role) = role.as_object_mut() {
-        role.remove("rules");
-    }
-    role["aggregationRule"] =
-        json!({ "clusterRoleSelectors": [{ "matchLabels": { WRAPPED_LABEL: "true" } }] });
-    role
-}
-
-fn wrapped_part(name: &str, about: &str, rules: &[Value]) -> Value {
-    let mut role = cluster_wide(name, about, rules);
-    role["metadata"]["labels"][WRAPPED_LABEL] = json!("true");
-    role
-}
-
-fn wrapped_kinds() -> Value {
-    wrapped_part(
-        "gantry-wrapped-kinds",
-        "The kinds that may be wrapped unless somebody adds more. Whoever may create pods in every \
-         namespace can use what is in it: protect the operator's namespace accordingly.",
-        &[
-            rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], WRAPPED),
-            rule("apps", &["deployments", "replicasets", "statefulsets"], WRAPPED),
-            rule("batch", &["jobs"], WRAPPED),
-            rule("jobset.x-k8s.io", &["jobsets"], WRAPPED),
-            rule("kubeflow.org", &["pytorchjobs"], WRAPPED),
-            rule("networking.k8s.io", &["ingresses"], WRAPPED),
-            rule("ray.io", &["rayclusters", "rayjobs"], WRAPPED),
-            rule("route.openshift.io", &["routes"], WRAPPED),
-            rule("scheduling.sigs.k8s.io", &["podgroups"], WRAPPED),
-            rule("scheduling.x-k8s.io", &["podgroups"], WRAPPED),
-        ],
-    )
-}
-
-fn wrapped_secrets() -> Value {
-    wrapped_part(
-        "gantry-wrapped-secrets",
-        "Lets Secrets and ServiceAccounts be wrapped. The operator can then read every Secret.",
-        &[rule("", &["secrets", "serviceaccounts"], WRAPPED)],
     )
 }
 
@@ -228,45 +199,6 @@ fn binding(role: &str) -> Value {
     })
 }
 
-fn access_reviews() -> Vec<Value> {
-    let name = "gantry-access-reviews";
-    let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);
-    let about = "Lets the operator ask what others may do, and tell the API server to ask it who makes \
-                 AppWrappers, so that nobody gets more by wrapping than by creating. It could then have the server ask it about \
-                 everything.";
-    let hooks = webhook_rules(&["mutatingwebhookconfigurations"], author::CONFIGURATION);
-    let rules: Vec<Value> = [reviews].into_iter().chain(hooks).collect();
-    let mut all = vec![cluster_wide(name, about, &rules), cluster_binding(name)];
-    all.extend(webhook_place(name));
-    all
-}
-
-fn devices() -> Vec<Value> {
-    let name = "gantry-devices";
-    let about = "Lets the operator give devices and nodes to pods that claim devices; for \
-                 devices.enabled. It can then bind every pod, and delete pods whose devices are tainted.";
-    vec![cluster_wide(name, about, &crate::devices::rules()), cluster_binding(name)]
-}
-
-fn devices_webhook() -> Vec<Value> {
-    let name = "gantry-devices-webhook";
-    let about = "Lets the operator tell the API server to ask it about pods that claim devices; for \
-                 devices.webhook.enabled. It could then have the server ask it about everything.";
-    let both = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
-    let everywhere = cluster_wide(name, about, &webhook_rules(both, CONFIGURATION));
-    let mut all = vec![everywhere, cluster_binding(name)];
-    all.extend(webhook_place(name));
-    all
-}
-
-/// What it takes to keep webhook configurations of these kinds.
-fn webhook_rules(kinds: &[&str], name: &str) -> [Value; 2] {
-    let group = "admissionregistration.k8s.io";
-    let mut own = rule(group, kinds, &["get", "patch"]);
-    own["resourceNames"] = json!([name]);
-    [rule(group, kinds, &["create"]), own]
-}
-
 /// Where the API server is answered, and the right to keep the certificate of it.
 fn webhook_place(name: &str) -> [Value; 3] {
     let secret = json!({
@@ -286,62 +218,6 @@ fn webhook_place(name: &str) -> [Value; 3] {
         },
     });
     [secret, binding(name), service]
-}
-
-fn quota() -> Vec<Value> {
-    let name = "gantry-quota";
-    let about = "Lets the operator read and mark quota trees; for mcad.quotaEnabled.";
-    vec![cluster_wide(name, about, &jobs::quota_rules()), cluster_binding(name)]
-}
-
-fn scaling() -> Vec<Value> {
-    let name = "gantry-scaling";
-    let machines = &["create", "delete", "get", "list", "patch", "update", "watch"];
-    let about = "Lets the operator add machines and label nodes; for instascale.enabled.";
-    let everywhere = cluster_wide(
-        name,
-        about,
-        &[
-            rule("machine.openshift.io", &["machines", "machinesets"], machines),
-            rule("config.openshift.io", &["clusterversions"], READ),
-            rule("", &["nodes"], &["patch", "update"]),
-        ],
-    );
-    let secret = json!({
-        "apiVersion": format!("{RBAC}/v1"), "kind": "Role",
-        "metadata": in_namespace(name),
-        "rules": [
-            named_rule("", "secrets", &["instascale-ocm-secret"], &["get"]),
-            named_rule("", "configmaps", &[LEDGER], &["get", "list", "patch", "watch"]),
-        ],
-    });
-    vec![everywhere, cluster_binding(name), secret, binding(name)]
-}
-
-fn simulation() -> Vec<Value> {
-    let name = "gantry-simulation";
-    let about = "Lets the operator speak for pretended nodes and their pods; for \
-                 simulation.enabled. It can then write the status of every node and pod.";
-    // Reading nodes, and reading and deleting pods, is part of what it always may.
-    let everywhere = cluster_wide(
-        name,
-        about,
-        &[
-            rule("", &["nodes"], &["patch"]),
-            rule("", &["nodes/status", "pods/status"], &["patch"]),
-            // Whether what pods claim is there before they start.
-            rule("resource.k8s.io", &["resourceclaims"], READ),
-            rule("", &["persistentvolumeclaims"], READ),
-        ],
-    );
-    let leases = rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"]);
-    let place = json!({ "name": name, "namespace": NODE_LEASES, "labels": labels() });
-    let in_place = |mut object: Value| {
-        object["metadata"] = place.clone();
-        object
-    };
-    let role = json!({ "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "rules": [leases] });
-    vec![everywhere, cluster_binding(name), in_place(role), in_place(binding(name))]
 }
 
 fn service() -> Value {
@@ -451,7 +327,7 @@ mod tests {
         }
         // The certificate of the webhook is kept in the operator's own namespace, under one name.
         let keeps = |rule: &Value| {
-            let creates = *rule == super::rule("", &["secrets"], &["create"]);
+            let creates = *rule == gantry_subsystem::rule("", &["secrets"], &["create"]);
             creates || rule["resourceNames"] == json!([SECRET])
         };
         let everywhere = |rule: &Value| {
@@ -602,14 +478,12 @@ mod tests {
 
     #[test]
     fn rb_1_every_definition_that_is_looked_at_may_be_read() {
-        let rule = rules(|file| file == "20-cluster-role.yaml")
+        let rule = rules(|file| file == BASE_FILE)
             .into_iter()
             .find(|rule| names(rule, "apiGroups") == ["apiextensions.k8s.io"])
             .unwrap();
-        for part in SUBSYSTEMS {
-            for name in part.definitions {
-                assert!(names(&rule, "resourceNames").contains(&(*name).to_owned()), "{name}");
-            }
+        for name in SUBSYSTEMS.iter().flat_map(Subsystem::definitions) {
+            assert!(names(&rule, "resourceNames").contains(&name.to_owned()), "{name}");
         }
     }
 

@@ -13,18 +13,18 @@ pub mod webhook;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use gantry_api::kind::Kind;
-use gantry_api::object::KINDS;
 use gantry_process::health::{self, BindAddress, Health, Probe};
 use gantry_process::metrics::Metrics;
 use gantry_process::shutdown::{self, Ending, Signals};
 use gantry_process::tasks::Tasks;
 use gantry_serve::counters::Counters;
+use gantry_subsystem::Feature;
 
 use self::controllers::Standing;
 use self::definitions::{Missing, missing_definitions};
 use self::reload::{Counts, Follow};
-use crate::config::operator::{Checked, Controller, Operator};
+use crate::config::operator::Checked;
+use crate::subsystems;
 use crate::version::VERSION;
 
 /// The exit code when definitions are missing: installing them is what helps, not a restart.
@@ -35,72 +35,6 @@ pub const LOST_LEADERSHIP: u8 = 4;
 /// How long everything may take to finish when the operator is told to stop: less than the ten
 /// seconds its pod is given.
 const GRACE: Duration = Duration::from_secs(8);
-
-/// The controllers that can be switched by name.
-pub const CONTROLLERS: &[Controller] = controllers::ALL;
-
-/// A part of the operator that is switched as a whole.
-#[derive(Clone, Copy, Debug)]
-pub struct Subsystem {
-    /// What logs call it.
-    pub name: &'static str,
-    /// Whether it is to run.
-    pub enabled: fn(&Operator) -> bool,
-    /// The kinds it cannot do without, by the names of their definitions.
-    pub definitions: &'static [&'static str],
-    /// What does its work.
-    pub controllers: &'static [Controller],
-}
-
-/// The parts, each with the kinds it works on.
-pub const SUBSYSTEMS: &[Subsystem] = &[
-    Subsystem {
-        name: "queue",
-        enabled: |settings| settings.mcad_enabled,
-        definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: controllers::QUEUE,
-    },
-    Subsystem {
-        name: "quota",
-        enabled: |settings| settings.mcad_enabled && settings.mcad.quota_enabled,
-        definitions: &["quotasubtrees.quota.codeflare.dev"],
-        controllers: controllers::QUOTA,
-    },
-    Subsystem {
-        name: "scaling",
-        enabled: |settings| settings.instascale.enabled,
-        definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: controllers::SCALING,
-    },
-    Subsystem {
-        name: "simulation",
-        enabled: |settings| settings.simulation.enabled,
-        definitions: &[],
-        controllers: controllers::SIMULATION,
-    },
-    Subsystem {
-        name: "devices",
-        enabled: |settings| settings.devices.enabled,
-        definitions: &[
-            "devicedrivers.devmgmtproto.k8s.io",
-            "deviceclasses.devmgmtproto.k8s.io",
-            "deviceclaims.devmgmtproto.k8s.io",
-            "deviceprivilegedclaims.devmgmtproto.k8s.io",
-            "devicepools.devmgmtproto.k8s.io",
-            "deviceclaimtemplates.devmgmtproto.k8s.io",
-            "poddevices.devmgmtproto.k8s.io",
-        ],
-        controllers: controllers::DEVICES,
-    },
-];
-
-/// The kinds that the parts that are switched on cannot do without, each once.
-#[must_use]
-pub fn needed_kinds(settings: &Operator) -> Vec<&'static Kind> {
-    let enabled = || SUBSYSTEMS.iter().filter(|part| (part.enabled)(settings));
-    let needed = |name: &str| enabled().any(|part| part.definitions.contains(&name));
-    KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
-}
 
 /// What the operator is to do, and where.
 pub struct Start {
@@ -147,8 +81,8 @@ pub enum Ended {
 /// Says what starts, before anything can go wrong.
 pub fn announce() {
     // One version for all of them: they are one binary.
-    let part = |part: &Subsystem| format!("{} {}", part.name, VERSION.version);
-    let parts: Vec<_> = SUBSYSTEMS.iter().map(part).collect();
+    let part = |part: &Feature| format!("{} {}", part.name, VERSION.version);
+    let parts: Vec<_> = subsystems::features().map(part).collect();
     tracing::info!(
         version = VERSION.version,
         commit = VERSION.commit,
@@ -169,14 +103,14 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     let settings = &checked.settings;
     reload::apply(follow, settings);
     // Before anybody can ask: an operator is not ready because nothing has been checked yet.
-    let standing = Standing::default();
+    let standing = Standing::new(shell.tasks.clock());
     let ready = standing.clone();
     shell.health.add(Probe::Ready, "controllers", move || ready.ready())?;
     let client = cluster::client(config)?;
     let served = Counters::register(&shell.metrics)?;
     listen(&start, &client, &served, &mut shell, &standing).await?;
     let clock = shell.tasks.clock().clone();
-    let kinds = needed_kinds(settings);
+    let kinds = subsystems::needed_kinds(&checked.values);
     let missing = tokio::select! {
         // Either may be dropped: one only reads, the other only waits.
         found = missing_definitions(&client, &clock, &kinds) => found?,
@@ -264,60 +198,4 @@ async fn listen(
         metrics::serve(start, client.clone(), served.clone(), standing, shell).await?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::document;
-    use crate::config::operator::settle;
-
-    fn needed(text: &str) -> Vec<&'static str> {
-        let (layer, report) = document::read(text, "f");
-        let checked = settle([&layer], report, CONTROLLERS).unwrap();
-        needed_kinds(&checked.settings).iter().map(|kind| kind.plural).collect()
-    }
-
-    #[test]
-    fn only_what_is_switched_on_needs_its_kinds() {
-        let table = [
-            ("the queue is on", "", vec!["appwrappers"]),
-            ("quotas", "mcad: {quotaEnabled: true}", vec!["quotasubtrees", "appwrappers"]),
-            ("nothing", "mcadEnabled: false", vec![]),
-            ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
-            ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
-            ("nodes", "mcadEnabled: false\nsimulation: {enabled: true}", vec![]),
-            (
-                "devices",
-                "mcadEnabled: false\ndevices: {enabled: true}",
-                vec![
-                    "deviceclaims",
-                    "deviceclaimtemplates",
-                    "deviceclasses",
-                    "devicedrivers",
-                    "devicepools",
-                    "deviceprivilegedclaims",
-                    "poddevices",
-                ],
-            ),
-        ];
-        for (why, text, expected) in table {
-            assert_eq!(needed(text), expected, "{why}");
-        }
-    }
-
-    #[test]
-    fn every_controller_belongs_to_one_part() {
-        let all: Vec<_> = SUBSYSTEMS.iter().flat_map(|part| part.controllers).collect();
-        assert_eq!(all, CONTROLLERS.iter().collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn every_definition_is_one_of_ours() {
-        for part in SUBSYSTEMS {
-            for name in part.definitions {
-                assert!(KINDS.iter().any(|kind| kind.crd_name() == *name), "{name}");
-            }
-        }
-    }
 }

@@ -9,7 +9,6 @@ mod metrics_api;
 mod node_groups;
 mod programs;
 mod scales;
-mod status;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::UserAccess;
+use gantry_queue::subsystem::configuration;
 use gantry_reconcile::names::fingerprint;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, View as _};
 use gantry_serve::pki::RequestSigner;
@@ -34,6 +34,7 @@ use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::{Node, TargetScale};
 use gantry_sim::{Brief, Member, kubelet};
+use gantry_subsystem::settings::Values;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
@@ -44,12 +45,12 @@ use crate::devices::{self, Reader};
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use crate::operator::stock::StockMetrics;
+use crate::status_page::{ConfigurationStatus, StatusPage};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
 use node_groups::NodeGroups;
 use programs::ProgramFacts;
 use scales::Scales;
-use status::status;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
@@ -245,19 +246,8 @@ pub struct Settings {
     pub signer: RequestSigner,
     /// Whether pods are given to nodes here.
     pub scheduler: bool,
-    /// How the queue decides; none if it is left to an operator.
-    pub queue: Option<Queue>,
-}
-
-/// How the queue of a cluster decides.
-#[derive(Clone, Copy, Debug)]
-pub struct Queue {
-    /// Whether quota trees decide who runs.
-    pub quota: bool,
-    /// With whose rights items of AppWrappers are created.
-    pub access: UserAccess,
-    /// Whether nodes are chosen for jobs that name none.
-    pub infer_shapes: bool,
+    /// The settings of the subsystems.
+    pub values: Values,
 }
 
 /// What runs beside the API server.
@@ -304,14 +294,12 @@ pub fn start(
     let controllers = members.len();
     seats.extend(members);
     let meters = Meters::register(metrics)?;
-    let queued = |Queue { quota, access, .. }| gantry_queue::Settings {
-        quota,
-        user_access: access,
-        devices: true,
-        ..Default::default()
+    let values = &settings.values;
+    let queue = match configuration::is_enabled(values) {
+        true => Some(jobs::Part::new(configuration::embedded_settings(values)?, metrics)?),
+        false => None,
     };
-    let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
-    let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
+    let chooses = queue.as_ref().filter(|_| values.is_on("instascale.inferShapes"));
     let live = chooses.map(jobs::Part::live);
     let NodeGroups { seats: groups, filter, stock } =
         node_groups::seats(&accounts::scaling(api), live, metrics)?;
@@ -348,15 +336,25 @@ pub fn start(
         Ok(())
     });
     // `gantry queue` and `gantry explain` decide by the same settings; the keys are the operator's.
-    let configuration = settings.queue.map(|it| {
-        let mcad = json!({"quotaEnabled": it.quota, "checkUserAccess": it.access.is_checked()});
-        json!({"mcad": mcad, "devices": {"enabled": true}})
-    });
+    let configuration = ConfigurationStatus {
+        source: "gantry up".to_owned(),
+        values: Some(settings.values.clone()),
+        ..ConfigurationStatus::default()
+    };
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
-        let mut page = status(&shown, controllers, started, &clock);
-        page["configuration"] = configuration.clone().unwrap_or_default();
-        page
+        let missing = shown.missing();
+        let page = StatusPage {
+            started,
+            now: clock.now(),
+            ready: match missing.as_slice() {
+                [] => Ok(()),
+                [first, ..] => Err(format!("not seen yet: {}", first.resource)),
+            },
+            handle: Some(&shown),
+            configuration: &configuration,
+        };
+        page.to_json()
     });
     Ok(Cluster { handle, kubelet, arrivals, controllers })
 }

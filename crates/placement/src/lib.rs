@@ -33,6 +33,8 @@ mod results;
 mod scheduler;
 mod standing;
 
+pub mod subsystem;
+
 #[cfg(test)]
 mod tests;
 

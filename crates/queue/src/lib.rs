@@ -59,6 +59,8 @@ pub mod state;
 pub mod status;
 pub mod unreachable;
 
+pub mod subsystem;
+
 #[cfg(test)]
 mod scenarios;
 

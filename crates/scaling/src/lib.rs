@@ -36,6 +36,7 @@ pub mod shapes;
 pub mod stock;
 
 pub mod effects;
+pub mod subsystem;
 
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,7 @@ pub mod services;
 pub mod shape;
 pub mod shell;
 pub mod storage;
+pub mod subsystem;
 pub mod usage;
 pub mod workloads;
 

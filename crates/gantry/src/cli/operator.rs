@@ -24,9 +24,10 @@ use crate::operator::cluster::configure;
 use crate::operator::controllers::lost_lease;
 use crate::operator::reload::Follow;
 use crate::operator::{
-    self, CONTROLLERS, Ended, LOST_LEADERSHIP, MISSING_DEFINITIONS, Shell, Start, definitions,
+    self, Ended, LOST_LEADERSHIP, MISSING_DEFINITIONS, Shell, Start, definitions,
 };
 use crate::output::Output;
+use crate::subsystems::CONTROLLERS;
 use crate::version::VERSION;
 
 /// Run Gantry's controllers against a Kubernetes cluster.
@@ -190,7 +191,7 @@ async fn find(
 ) -> anyhow::Result<(String, Result<Checked, Report>)> {
     let writes = if rehearsal { Writes::Nothing } else { Writes::Create };
     let places = sources.places(clock);
-    let Gathered { source, how, found } = sources.gather(&places, writes, CONTROLLERS).await?;
+    let Gathered { source, how, found } = sources.gather(&places, writes, &CONTROLLERS).await?;
     // The volume of the file may be optional, so this is no mistake by itself.
     if let Some(file) =
         sources.config_file.as_ref().filter(|it| matches!(it.try_exists(), Ok(false)))

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
+use crate::config::keys::KEYS;
+use crate::config::values::{Layer, Origin, Values};
 use crate::containers::Containers;
 use crate::jobs::admission::LeafAdmission;
 use crate::kubeconfig::Added;
@@ -206,7 +208,13 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         certificates: authority,
         signer,
         scheduler: !no_scheduler,
-        queue: (!no_queue).then_some(up::Queue { quota, access, infer_shapes }),
+        values: values(&Switches {
+            quota,
+            check_user_access,
+            infer_shapes,
+            no_queue,
+            devices_mode,
+        }),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves)?;
     let count = cluster.controllers();
@@ -250,6 +258,37 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         }
     }
     Ok(end)
+}
+
+/// What flags say about subsystems.
+#[expect(clippy::struct_excessive_bools, reason = "these are flags, one by one")]
+struct Switches {
+    quota: bool,
+    check_user_access: bool,
+    infer_shapes: bool,
+    no_queue: bool,
+    devices_mode: DevicesMode,
+}
+
+/// The settings of the subsystems: those of an operator in which all of them run, and what flags say.
+fn values(switches: &Switches) -> Values {
+    let Switches { quota, check_user_access, infer_shapes, no_queue, devices_mode } = *switches;
+    let mode = match devices_mode {
+        DevicesMode::Scheduler => "scheduler",
+        DevicesMode::Gate => "gate",
+    };
+    let up = || Origin::Object("gantry up".to_owned());
+    let mut layer = Layer::default();
+    for path in ["instascale.enabled", "devices.enabled", "devices.webhook.enabled"] {
+        layer.set(path, true.into(), up());
+    }
+    layer.set("simulation.enabled", true.into(), up());
+    layer.set("mcadEnabled", (!no_queue).into(), Origin::Flag("no-queue"));
+    layer.set("mcad.quotaEnabled", quota.into(), Origin::Flag("quota"));
+    layer.set("mcad.checkUserAccess", check_user_access.into(), Origin::Flag("check-user-access"));
+    layer.set("instascale.inferShapes", infer_shapes.into(), Origin::Flag("infer-shapes"));
+    layer.set("devices.mode", mode.into(), Origin::Flag("devices-mode"));
+    Values::stack(KEYS.as_slice(), [&layer])
 }
 
 /// The shapes of nodes in a file.

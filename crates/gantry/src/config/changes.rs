@@ -47,11 +47,11 @@ pub fn diff(old: &Values, new: &Values) -> Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::document;
+    use crate::config::{document, keys};
     use serde_json::json;
 
     fn values(text: &str) -> Values {
-        Values::stack([&document::read(text, "x").0])
+        Values::stack(keys::KEYS.as_slice(), [&document::read(text, "x").0])
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::io;
 use std::path::PathBuf;
 
 use gantry_process::clock::Clock;
+use gantry_subsystem::ControllerSwitch;
 use http::Uri;
 
 use super::document;
 use super::fetch::{self, Cluster, FetchError, Fetched, How, Maps, NamespaceError, Writes};
 use super::legacy::Given;
-use super::operator::{Checked, Controller, settle};
+use super::operator::{Checked, settle};
 use super::reload::Seen;
 use super::values::{Layer, Origin, Remark, Report};
 
@@ -89,7 +90,7 @@ impl Sources {
         &self,
         places: &Places<'_>,
         writes: Writes,
-        controllers: &[Controller],
+        controllers: &[ControllerSwitch],
     ) -> Result<Gathered, FetchError> {
         self.gather_from(&places.own, &places.old, writes, controllers).await
     }
@@ -99,7 +100,7 @@ impl Sources {
         own: &impl Maps,
         old: &Old<'_>,
         writes: Writes,
-        controllers: &[Controller],
+        controllers: &[ControllerSwitch],
     ) -> Result<Gathered, FetchError> {
         let Given { environment, flags, warnings } = &self.given;
         let file = fetch::read_file(self.config_file.as_deref())?;

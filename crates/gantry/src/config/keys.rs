@@ -1,69 +1,27 @@
 //! Every key of the unified configuration, as data.
 //!
 //! Reading, defaults, the legacy names, `--print-config`, the comparison of two configurations and
-//! the page `docs/operator-configuration.md` are all made from this one list.
+//! the page `docs/operator-configuration.md` are all made from this one list, to which each subsystem adds
+//! its own.
 
-use serde_json::Value;
+use std::sync::LazyLock;
 
-use super::form::Form;
+pub use gantry_subsystem::settings::{Alias, Effect, Key, Usual};
+
+use crate::subsystems::SUBSYSTEMS;
 
 mod table;
 
-pub use table::KEYS;
+/// Every key: those of the process, then those of each subsystem.
+pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    let subsystems = SUBSYSTEMS.iter().flat_map(|it| it.settings.keys);
+    table::PROCESS.iter().chain(subsystems).copied().collect()
+});
 
-/// One key.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Its way from the root, with dots.
-    pub path: &'static str,
-    /// What its value may look like.
-    pub form: Form,
-    /// What it is when nothing is said.
-    pub default: Usual,
-    /// When a change of it is noticed.
-    pub effect: Effect,
-    /// What it means.
-    pub about: &'static str,
-}
-
-/// The value of a key when nothing is said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usual {
-    /// None.
-    Unset,
-    /// A switch.
-    Flag(bool),
-    /// A number.
-    Count(i32),
-    /// A text.
-    Text(&'static str),
-    /// A list without elements.
-    Empty,
-}
-
-impl Usual {
-    /// The same as JSON; null if there is none.
-    #[must_use]
-    pub fn value(self) -> Value {
-        match self {
-            Self::Unset => Value::Null,
-            Self::Flag(flag) => flag.into(),
-            Self::Count(number) => number.into(),
-            Self::Text(text) => text.into(),
-            Self::Empty => Value::Array(Vec::new()),
-        }
-    }
-}
-
-/// When a change of a key is noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It is taken over while the operator runs: the next decision uses it, none is undone.
-    Live,
-    /// The operator has to start again, and says so.
-    Restart,
-    /// Never: it is read because older configurations have it. The text says so.
-    Never(&'static str),
+/// Paths of the originals that have another name now. Both names at once are accepted while they say
+/// the same.
+fn aliases() -> impl Iterator<Item = &'static Alias> {
+    SUBSYSTEMS.iter().flat_map(|it| it.settings.aliases)
 }
 
 /// Where a key that is known begins: sections are maps of keys.
@@ -73,23 +31,10 @@ pub fn is_section(path: &str) -> bool {
     path.is_empty() || KEYS.iter().any(below)
 }
 
-/// Another path by which versions of the original had a key.
-#[derive(Clone, Copy, Debug)]
-pub struct Alias {
-    /// The other path.
-    pub path: &'static str,
-    /// The path of the key.
-    pub key: &'static str,
-}
-
-/// Paths of the original that have another name now. Both names at once are accepted while they say
-/// the same.
-pub const ALIASES: &[Alias] = &[Alias { path: "mcad.enabled", key: "mcadEnabled" }];
-
 /// The key of this path, or the one of which it is another name.
 #[must_use]
 pub fn key(path: &str) -> Option<&'static Key> {
-    let alias = ALIASES.iter().find(|alias| alias.path == path);
+    let alias = aliases().find(|alias| alias.path == path);
     let path = alias.map_or(path, |alias| alias.key);
     KEYS.iter().find(|key| key.path == path)
 }
@@ -97,7 +42,7 @@ pub fn key(path: &str) -> Option<&'static Key> {
 /// Every path of a key.
 #[must_use]
 pub fn paths(key: &Key) -> Vec<&'static str> {
-    let others = ALIASES.iter().filter(|alias| alias.key == key.path);
+    let others = aliases().filter(|alias| alias.key == key.path);
     std::iter::once(key.path).chain(others.map(|alias| alias.path)).collect()
 }
 
@@ -105,8 +50,8 @@ pub fn paths(key: &Key) -> Vec<&'static str> {
 #[must_use]
 pub fn names_in(section: &str) -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Vec::new();
-    let aliases = ALIASES.iter().map(|alias| alias.path);
-    for path in KEYS.iter().map(|key| key.path).chain(aliases) {
+    let others = aliases().map(|alias| alias.path);
+    for path in KEYS.iter().map(|key| key.path).chain(others) {
         let rest = match section {
             "" => Some(path),
             _ => path.strip_prefix(section).and_then(|rest| rest.strip_prefix('.')),
@@ -127,7 +72,7 @@ mod tests {
 
     #[test]
     fn every_default_is_a_canonical_value_of_its_form() {
-        for key in KEYS {
+        for key in KEYS.iter() {
             let fit = key.form.fit(&Node::from_json(&key.default.value())).unwrap();
             match fit {
                 Fit::Is(value) => assert_eq!(value, key.default.value(), "{}", key.path),
@@ -146,7 +91,7 @@ mod tests {
         }
         assert_eq!(names_in("instascale.ocmSecretRef"), ["name", "namespace"]);
         assert_eq!(names_in("simulation"), ["enabled"]);
-        for Alias { path, key: of } in ALIASES {
+        for Alias { path, key: of } in aliases() {
             assert!(KEYS.iter().all(|key| key.path != *path), "{path} is a key of its own");
             assert_eq!(key(path).unwrap().path, *of);
         }

@@ -1,27 +1,25 @@
 //! The unified configuration of the operator: one typed, complete and valid structure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
 use std::time::Duration;
 
 use gantry_api::schema::nearest;
 use gantry_controller::lease::{Timing, TimingError};
 use gantry_process::health::{BindAddress, Endpoints};
-use serde::de::{Deserialize, Deserializer, Error as _};
+use gantry_subsystem::ControllerSwitch;
+use gantry_subsystem::settings::read;
 use serde_json::Value;
 
 use super::duration;
+use super::keys::KEYS;
 use super::values::{Layer, Origin, Remark, Report, Values};
+use crate::subsystems::SUBSYSTEMS;
 
-mod devices;
 mod metrics;
-mod secret_reference;
 
-pub use devices::{Devices, Webhook};
-pub use secret_reference::SecretReference;
-
-/// The configuration, as the keys of the file are named. Every value is valid, and zeros that stand
-/// for a default have been replaced by it.
+/// What the operator itself is told, as the keys of the file are named. Every value is valid, and zeros that
+/// stand for a default have been replaced by it. What subsystems are told they read themselves
+/// ([`Values::section`]).
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Operator {
@@ -35,18 +33,8 @@ pub struct Operator {
     pub health: HealthServer,
     /// Who acts if there are several.
     pub leader_election: LeaderElection,
-    /// Whether the queue runs.
-    pub mcad_enabled: bool,
-    /// How the queue decides.
-    pub mcad: Queue,
-    /// Whether and how nodes are added.
-    pub instascale: Scaling,
     /// Which controllers were chosen by name; see [`Operator::runs`].
     controllers: Option<Switches>,
-    /// Pods that claim devices.
-    pub devices: Devices,
-    /// Simulated nodes.
-    pub simulation: Simulation,
     /// Read and not used.
     #[expect(dead_code, reason = "deserialised so that no key is unknown")]
     kuberay: Value,
@@ -92,7 +80,7 @@ pub struct Logging {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MetricsServer {
     /// The address.
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "read::parsed")]
     pub bind_address: BindAddress,
     /// Whether that takes TLS and a token; always, unless the address is loopback.
     pub secure_serving: bool,
@@ -107,7 +95,7 @@ pub struct MetricsServer {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthServer {
     /// The address.
-    #[serde(deserialize_with = "parsed")]
+    #[serde(deserialize_with = "read::parsed")]
     pub bind_address: BindAddress,
     /// The path of readiness.
     pub readiness_endpoint_name: String,
@@ -138,13 +126,13 @@ pub struct LeaderElection {
     /// Whether only the holder of the lease acts.
     pub leader_elect: bool,
     /// How long others wait for a holder that is silent.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "read::length")]
     pub lease_duration: Duration,
     /// How long the holder tries to renew.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "read::length")]
     pub renew_deadline: Duration,
     /// How long everyone waits between two attempts.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "read::length")]
     pub retry_period: Duration,
     /// Always `leases`.
     pub resource_lock: String,
@@ -152,106 +140,6 @@ pub struct LeaderElection {
     pub resource_name: String,
     /// Its namespace; none for the operator's own.
     pub resource_namespace: Option<String>,
-}
-
-/// How the queue decides.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "these are the keys of a file, one by one")]
-pub struct Queue {
-    /// Whether priority grows with the time spent waiting.
-    pub dynamic_priority: bool,
-    /// Whether lower priorities may be preempted; never together with `dynamic_priority`.
-    pub preemption: bool,
-    /// The pause after a failed evaluation or a preemption.
-    #[serde(deserialize_with = "seconds")]
-    pub backoff_time: Duration,
-    /// How long the first of the queue is tried again before others may pass it.
-    #[serde(deserialize_with = "seconds")]
-    pub head_of_line_holding_time: Duration,
-    /// Whether quota trees are evaluated.
-    pub quota_enabled: bool,
-    /// Whether only leaves that are bound to namespaces or groups may be used.
-    pub require_quota_bindings: bool,
-    /// Always false: dispatching to other clusters is refused.
-    pub dispatcher: bool,
-    /// Read and not used.
-    pub agent_configs: Vec<String>,
-    /// How demand is found.
-    pub demand_inference: DemandInference,
-    /// Whether only nodes that the pods may run on count.
-    pub honor_node_selector: bool,
-    /// How long pods may take to come up if nothing else is said.
-    #[serde(deserialize_with = "seconds", rename = "requeueDefaultSeconds")]
-    pub requeue_default: Duration,
-    /// How often that is looked at.
-    #[serde(deserialize_with = "length")]
-    pub requeue_check_interval: Duration,
-    /// Whether released room ends the pause of those that wait for it.
-    pub wake_on_release: bool,
-    /// Whether pods must find nodes one by one, and not only in sum.
-    pub packing_check: bool,
-    /// Whether namespaces of the same priority take turns.
-    pub fairness: bool,
-    /// Whether lower priorities are taken back for a higher one.
-    pub active_eviction: bool,
-    /// Whether authors must be allowed to create what they wrap.
-    pub check_user_access: bool,
-}
-
-/// How demand is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum DemandInference {
-    /// As MCAD does: what is declared counts, whatever the templates ask for.
-    Compat,
-    /// As the scheduler will count, and never less than is declared.
-    Full,
-}
-
-/// Whether and how nodes are added.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Scaling {
-    /// Whether scaling runs.
-    pub enabled: bool,
-    /// The most nodes that are added.
-    pub max_scaleout_allowed: u32,
-    /// How machines are added.
-    pub machine_sets_strategy: MachineSets,
-    /// The Secret for machine pools; none for MachineSets.
-    #[serde(deserialize_with = "secret_reference::optional")]
-    pub ocm_secret_ref: Option<SecretReference>,
-    /// Where the service of machine pools is.
-    pub ocm_url: String,
-    /// Where tokens for it are handed out.
-    pub ocm_token_url: String,
-    /// How long new nodes may take to come.
-    #[serde(deserialize_with = "length")]
-    pub provision_timeout: Duration,
-    /// How long nodes stay after they are no longer needed.
-    #[serde(deserialize_with = "length")]
-    pub cooldown: Duration,
-    /// Whether nodes are chosen for jobs that name no types.
-    pub infer_shapes: bool,
-}
-
-/// How machines are added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum MachineSets {
-    /// A MachineSet is scaled up.
-    Reuse,
-    /// A copy of it is made.
-    Duplicate,
-}
-
-/// Simulated nodes.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Simulation {
-    /// Whether nodes and their pods are simulated.
-    pub enabled: bool,
 }
 
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -263,30 +151,28 @@ enum Switches {
     Only(BTreeSet<String>),
 }
 
-/// A controller that can be switched on and off by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Controller {
-    /// Its name in the configuration.
-    pub name: &'static str,
-    /// Whether it runs when nothing is said.
-    pub usually: bool,
-}
-
 impl Operator {
     /// The structure of values that were checked.
     pub(crate) fn of(values: &Values) -> Result<Self, serde_json::Error> {
-        serde_json::from_value(values.tree())
+        let mut tree = values.tree();
+        if let Value::Object(sections) = &mut tree {
+            let keys = SUBSYSTEMS.iter().flat_map(|it| it.settings.keys);
+            for section in keys.filter_map(|key| key.path.split('.').next()) {
+                sections.remove(section);
+            }
+        }
+        serde_json::from_value(tree)
     }
 
     /// Whether a controller was chosen to run. Switches of whole subsystems, such as `mcadEnabled`,
     /// are not looked at.
     #[must_use]
-    pub fn runs(&self, controller: Controller) -> bool {
+    pub fn runs(&self, controller: ControllerSwitch) -> bool {
         match &self.controllers {
-            None => controller.usually,
+            None => controller.on_by_default,
             Some(Switches::Only(names)) => names.contains(controller.name),
             Some(Switches::These(names)) => {
-                names.get(controller.name).copied().flatten().unwrap_or(controller.usually)
+                names.get(controller.name).copied().flatten().unwrap_or(controller.on_by_default)
             }
         }
     }
@@ -314,31 +200,26 @@ pub struct Checked {
 pub fn settle<'a>(
     layers: impl IntoIterator<Item = &'a Layer>,
     mut report: Report,
-    controllers: &[Controller],
+    controllers: &[ControllerSwitch],
 ) -> Result<Checked, Report> {
-    let mut values = Values::stack(layers);
+    let mut values = Values::stack(KEYS.as_slice(), layers);
     check_names(&values, controllers, &mut report);
     check_times(&values, &mut report);
     check_endpoints(&values, &mut report);
-    check_secret(&values, &mut report);
-    check_service(&values, &mut report);
     metrics::check(&values, &mut report);
-    devices::check(&values, &mut report);
-    if values.get("mcad.dispatcher") == true {
-        let text = "Gantry does not dispatch to other clusters; remove it";
-        refuse(&values, &mut report, "mcad.dispatcher", text.to_owned());
-    }
-    if values.get("mcad.dynamicPriority") == true && values.get("mcad.preemption") == true {
-        let text = "has no effect: mcad.dynamicPriority turns preemption off";
-        let origin = values.origin("mcad.preemption");
-        let remark = Remark { origin, key: "mcad.preemption".to_owned(), text: text.to_owned() };
-        report.warnings.push(remark);
-        values.reset("mcad.preemption");
+    for subsystem in SUBSYSTEMS {
+        (subsystem.settings.check)(&mut values, &mut report);
     }
     if !report.errors.is_empty() {
         return Err(report);
     }
-    match Operator::of(&values) {
+    let read = || -> Result<Operator, serde_json::Error> {
+        for subsystem in SUBSYSTEMS {
+            (subsystem.settings.read)(&values)?;
+        }
+        Operator::of(&values)
+    };
+    match read() {
         Ok(settings) => {
             let Report { errors: _, warnings, unknown } = report;
             Ok(Checked { settings, values, warnings, unknown })
@@ -354,10 +235,10 @@ pub fn settle<'a>(
 }
 
 fn refuse(values: &Values, report: &mut Report, key: &str, text: String) {
-    report.errors.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+    report.refuse(values, key, text);
 }
 
-fn check_names(values: &Values, controllers: &[Controller], report: &mut Report) {
+fn check_names(values: &Values, controllers: &[ControllerSwitch], report: &mut Report) {
     let named: Vec<&str> = match values.get("controllers") {
         Value::Object(switches) => switches.keys().map(String::as_str).collect(),
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
@@ -435,47 +316,6 @@ fn check_endpoints(values: &Values, report: &mut Report) {
         let key = if Endpoints::new(text(LIVE), "").is_err() { LIVE } else { READY };
         refuse(values, report, key, error.to_string());
     }
-}
-
-fn check_secret(values: &Values, report: &mut Report) {
-    const NAME: &str = "instascale.ocmSecretRef.name";
-    const NAMESPACE: &str = "instascale.ocmSecretRef.namespace";
-    if report.blames(&[NAME, NAMESPACE]) {
-        return;
-    }
-    let (there, missing) = match (values.get(NAME).is_null(), values.get(NAMESPACE).is_null()) {
-        (false, true) => (NAME, NAMESPACE),
-        (true, false) => (NAMESPACE, NAME),
-        (true, true) | (false, false) => return,
-    };
-    refuse(values, report, there, format!("is of no use without {missing}; set both or none"));
-}
-
-/// Tokens are sent there.
-fn check_service(values: &Values, report: &mut Report) {
-    for key in ["instascale.ocmUrl", "instascale.ocmTokenUrl"] {
-        let url = values.get(key).as_str().unwrap_or_default();
-        if !gantry_scaling::effects::may_call(url) && !report.blames(&[key]) {
-            let text = format!("found {url:?}, expected https://<host>, or http:// on loopback");
-            refuse(values, report, key, text);
-        }
-    }
-}
-
-fn parsed<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<T, D::Error>
-where
-    T: FromStr<Err: std::fmt::Display>,
-{
-    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-}
-
-fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    duration::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no duration")))
-}
-
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    u32::deserialize(deserializer).map(|seconds| Duration::from_secs(seconds.into()))
 }
 
 #[cfg(test)]

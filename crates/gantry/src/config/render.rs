@@ -113,7 +113,10 @@ metrics:
     fn cf_3_the_created_text_changes_nothing() {
         let (layer, report) = document::read(&defaults().unwrap(), "x");
         assert_eq!(report, crate::config::values::Report::default());
-        let (with, without) = (Values::stack([&layer]), Values::stack([]));
+        let (with, without) = (
+            Values::stack(keys::KEYS.as_slice(), [&layer]),
+            Values::stack(keys::KEYS.as_slice(), []),
+        );
         for ((key, with, _), (_, without, _)) in with.iter().zip(without.iter()) {
             assert_eq!(with, without, "{}", key.path);
         }
@@ -124,7 +127,7 @@ metrics:
         let text =
             "mcad:\n  backoffTime: 7\n  agentConfigs: [\"a b\"]\ncontrollers: {queue: true}\n";
         let (layer, _) = document::read(text, "gantry.yaml");
-        let text = effective(&Values::stack([&layer])).unwrap();
+        let text = effective(&Values::stack(keys::KEYS.as_slice(), [&layer])).unwrap();
         for line in [
             "clientConnection:\n  qps: 50\n  burst: 100\n",
             "metrics:\n  bindAddress: 127.0.0.1:8080\n  secureServing: true\n",
@@ -151,12 +154,12 @@ metrics:
             });
             let (layer, report) = document::read(&written.to_string(), &source);
             prop_assert!(report.errors.is_empty(), "{:?}", report);
-            let values = Values::stack([&layer]);
+            let values = Values::stack(keys::KEYS.as_slice(), [&layer]);
             let text = effective(&values).unwrap();
             let (again, report) = document::read(&text, "x");
             prop_assert!(report.errors.is_empty() && report.unknown.is_empty(), "{:?}", report);
-            let again = Values::stack([&again]);
-            for key in keys::KEYS {
+            let again = Values::stack(keys::KEYS.as_slice(), [&again]);
+            for key in keys::KEYS.iter() {
                 prop_assert_eq!(again.get(key.path), values.get(key.path), "{}", text);
             }
         }

@@ -14,62 +14,41 @@ use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
 use gantry_placement::Configs;
+use gantry_process::clock::Clock;
 use gantry_process::health::{Peer, Probe};
-use gantry_process::metrics::{Metrics, RegisterError};
+use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_queue::Live;
+use gantry_queue::subsystem::configuration;
 use gantry_reconcile::{Observer, Place, Resource, View as _};
+use gantry_scaling::subsystem::configuration::Configuration;
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
+use gantry_sim::subsystem::NODE_LEASES;
 use gantry_sim::view::Lease;
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use serde_json::Value;
 
 use super::reload::Board;
 use super::scaling::Part;
 use super::{Shell, Start};
-use crate::config::operator::{Controller, LeaderElection, Operator};
+use crate::config::operator::{Checked, LeaderElection, Operator};
+use crate::config::values::Values;
 use crate::devices::{self, Reader};
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
-
-/// Every controller, part by part.
-pub const ALL: &[Controller] = &[
-    Controller { name: "queue-dispatch", usually: true },
-    Controller { name: "queue-progress", usually: true },
-    Controller { name: "quota-status", usually: true },
-    Controller { name: "scaling", usually: true },
-    Controller { name: "kubelet-nodes", usually: true },
-    Controller { name: "node-ranges", usually: true },
-    Controller { name: "kubelet-pods", usually: true },
-    Controller { name: "device-scheduler", usually: true },
-    Controller { name: "device-release", usually: true },
-    Controller { name: "device-books", usually: true },
-    Controller { name: "device-results", usually: true },
-    Controller { name: "device-gate", usually: true },
-    Controller { name: "device-classes", usually: true },
-    Controller { name: "device-drivers", usually: true },
-];
-/// The controllers of the queue.
-pub const QUEUE: &[Controller] = ALL.split_at(2).0;
-/// The controller that tells what quota trees have handed out.
-pub const QUOTA: &[Controller] = ALL.split_at(2).1.split_at(1).0;
-/// The controller that buys nodes.
-pub const SCALING: &[Controller] = ALL.split_at(3).1.split_at(1).0;
-/// The controllers of the pretended nodes.
-pub const SIMULATION: &[Controller] = ALL.split_at(4).1.split_at(3).0;
-/// The controllers of pods that claim devices.
-pub const DEVICES: &[Controller] = ALL.split_at(7).1;
+use crate::status_page::StatusPage;
+use crate::subsystems::CONTROLLERS;
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
 const LAST_WRITES: Duration = Duration::from_secs(4);
 
-/// The namespace in which kubelets renew their leases, and the only one that has any of interest.
-pub const NODE_LEASES: &str = "kube-node-lease";
-
 /// How the controllers fare, for probes and people. Clones see the same.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Standing {
+    clock: Clock,
+    started: Timestamp,
     controllers: Arc<OnceLock<Result<Handle, String>>>,
     /// The queue, if it runs.
     queue: Arc<OnceLock<jobs::Part>>,
@@ -82,6 +61,19 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// Of an operator that starts now.
+    pub(super) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            started: clock.now(),
+            controllers: Arc::default(),
+            queue: Arc::default(),
+            leaves: LeafAdmission::default(),
+            scaling: Arc::default(),
+            configuration: Board::default(),
+        }
+    }
+
     /// Whether the controllers have seen the cluster. One that waits for the lease is as ready as the
     /// one that holds it: it would act at once.
     pub(super) fn ready(&self) -> Result<(), String> {
@@ -116,12 +108,17 @@ impl Standing {
     }
 
     /// Lets the queue decide by other settings, and scaling by other limits, from now on.
-    pub(super) fn set_limits(&self, settings: &Operator) {
+    pub(super) fn set_limits(&self, values: &Values) {
+        // Both it is made of were valid, and no rule spans them: a test says so.
+        let failed = |error: serde_json::Error| {
+            tracing::error!(%error, "could not use the configuration in force");
+        };
         if let Some(queue) = self.queue.get() {
-            queue.set(jobs::settings(&settings.mcad, &settings.devices));
+            configuration::settings(values).map_or_else(failed, |it| queue.set(it));
         }
         if let Some(scaling) = self.scaling.get() {
-            scaling.set_limits(&settings.instascale);
+            let limits = Configuration::read(values).map(|it| it.limits());
+            limits.map_or_else(failed, |it| scaling.set_limits(it));
         }
     }
 
@@ -145,40 +142,15 @@ impl Standing {
     }
 
     pub(super) fn page(&self) -> Value {
-        let ready = self.ready();
-        let mut page = json!({ "ready": ready.is_ok(), "why": ready.err() });
-        page["configuration"] = self.configuration.show();
-        if let Some(Ok(handle)) = self.controllers.get() {
-            page["leading"] = handle.permit().check().is_ok().into();
-            page["waiting"] = json!(handle.waiting());
-            let troubles = handle.troubles().into_iter().map(|(kind, why)| (kind.to_string(), why));
-            page["troubles"] = json!(troubles.collect::<BTreeMap<_, _>>());
-            page["heldCount"] = handle.ledger().count().into();
-            page["held"] = held(handle);
-        }
-        page
-    }
-}
-
-/// The most that one page shows: a person does not read more, and a program has the count.
-const MOST_HELD: usize = 1000;
-
-fn held(handle: &Handle) -> Value {
-    let entries = handle.ledger().snapshot().into_iter();
-    let lines = entries.flat_map(|entry| {
-        let line = move |held: gantry_reconcile::Held| {
-            json!({
-                "controller": entry.controller,
-                "kind": held.about.resource.to_string(),
-                "object": held.about.key.to_string(),
-                "reason": held.reason,
-                "message": held.message,
-                "until": held.until.map(|it| it.to_string()),
-            })
+        let page = StatusPage {
+            started: self.started,
+            now: self.clock.now(),
+            ready: self.ready(),
+            handle: self.controllers.get().and_then(|it| it.as_ref().ok()),
+            configuration: &self.configuration.show(),
         };
-        entry.held.into_iter().map(line)
-    });
-    lines.take(MOST_HELD).collect()
+        page.to_json()
+    }
 }
 
 /// Starts every controller that is switched on; their tasks belong to the shell.
@@ -194,8 +166,9 @@ pub(super) fn start(
     scaling: Option<Part>,
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
-    let members = chosen(settings);
-    let queue = queue(settings, &shell.metrics)?;
+    let values = &start.checked.values;
+    let members = chosen(&start.checked)?;
+    let queue = queue(&start.checked, &shell.metrics)?;
     if members.is_empty() && scaling.is_none() && queue.is_none() {
         let why = "no controllers are switched on";
         // Nothing else is ever said.
@@ -210,7 +183,7 @@ pub(super) fn start(
     };
     let client = client.context("could not make a client for writes")?;
     let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
-    let configs = settings.devices.enabled.then(Reader::new);
+    let configs = values.is_on("devices.enabled").then(Reader::new);
     if let Some(configs) = &configs {
         let actor = Actor::new(client.clone(), devices::MANAGER, devices::COMPONENT);
         seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
@@ -218,10 +191,10 @@ pub(super) fn start(
     let actor = Arc::new(jobs::actor(client.clone()));
     seats
         .extend(queue.iter().flat_map(|part| part.seats(&actor, |name| is_chosen(settings, name))));
-    let live = queue.as_ref().map_or_else(
-        || Live::new(jobs::settings(&settings.mcad, &settings.devices)),
-        jobs::Part::live,
-    );
+    let live = match &queue {
+        Some(part) => part.live(),
+        None => Live::new(configuration::settings(values)?),
+    };
     if let Some(part) = &scaling {
         seats.extend(part.seats(&client, live));
     }
@@ -268,28 +241,33 @@ pub(super) fn start(
 }
 
 /// The queue, if it is switched on and one of its controllers is.
-fn queue(settings: &Operator, metrics: &Metrics) -> Result<Option<jobs::Part>, RegisterError> {
-    let runs = settings.mcad_enabled && QUEUE.iter().any(|it| settings.runs(*it));
-    runs.then(|| jobs::Part::new(jobs::settings(&settings.mcad, &settings.devices), metrics))
-        .transpose()
+fn queue(checked: &Checked, metrics: &Metrics) -> anyhow::Result<Option<jobs::Part>> {
+    let Checked { settings, values, .. } = checked;
+    let mut controllers = gantry_queue::subsystem::SUBSYSTEM.features[0].controllers.iter();
+    if !configuration::is_enabled(values) || !controllers.any(|it| settings.runs(*it)) {
+        return Ok(None);
+    }
+    Ok(Some(jobs::Part::new(configuration::settings(values)?, metrics)?))
 }
 
 /// Whether a controller is switched on by itself.
 fn is_chosen(settings: &Operator, name: &str) -> bool {
-    ALL.iter().find(|it| it.name == name).is_some_and(|it| settings.runs(*it))
+    CONTROLLERS.iter().find(|it| it.name == name).is_some_and(|it| settings.runs(*it))
 }
 
 /// The controllers that are switched on, with their part and by themselves.
-fn chosen(settings: &Operator) -> Vec<Member> {
+fn chosen(checked: &Checked) -> anyhow::Result<Vec<Member>> {
+    let Checked { settings, values, .. } = checked;
     let mut members = Vec::new();
-    if settings.simulation.enabled {
+    if values.is_on("simulation.enabled") {
         members.extend(members::nodes(&kubelet::Settings::default()));
     }
-    if settings.devices.enabled {
-        members.extend(devices::members(settings.devices.admin_quota()));
+    let devices = gantry_placement::subsystem::configuration::Configuration::read(values)?;
+    if devices.enabled {
+        members.extend(devices::members(devices.admin_quota()));
     }
     members.retain(|member| is_chosen(settings, member.controller.name()));
-    members
+    Ok(members)
 }
 
 /// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
@@ -383,17 +361,23 @@ pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
 
 #[cfg(test)]
 mod tests {
+    use gantry_placement::AdminQuota;
     use gantry_process::metrics::Build;
     use gantry_process::tasks::Failure;
+    use gantry_subsystem::Subsystem;
 
     use super::*;
     use crate::config::document;
     use crate::config::operator::settle;
-    use crate::operator::CONTROLLERS;
 
-    fn settings(text: &str) -> Operator {
+    fn checked(text: &str) -> Checked {
         let (layer, report) = document::read(text, "f");
-        settle([&layer], report, CONTROLLERS).unwrap().settings
+        settle([&layer], report, &CONTROLLERS).unwrap()
+    }
+
+    fn switches(subsystem: &Subsystem) -> BTreeSet<&'static str> {
+        let all = subsystem.features.iter().flat_map(|it| it.controllers);
+        all.map(|it| it.name).collect()
     }
 
     #[tokio::test]
@@ -447,17 +431,21 @@ mod tests {
             std::future::pending::<http::Response<http_body_util::Full<bytes::Bytes>>>()
         });
         for (why, text, runs, queued) in table {
-            let settings = settings(text);
-            let members = chosen(&settings);
+            let checked = checked(text);
+            let members = chosen(&checked).unwrap();
             let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
             assert_eq!(names, runs, "{why}");
-            let part = queue(&settings, &Metrics::new(&Build::default())).unwrap();
+            let part = queue(&checked, &Metrics::new(&Build::default())).unwrap();
             let seats = part.map(|it| {
-                it.seats(&Arc::new(jobs::actor(client.clone())), |name| is_chosen(&settings, name))
+                it.seats(&Arc::new(jobs::actor(client.clone())), |name| {
+                    is_chosen(&checked.settings, name)
+                })
             });
             let names: Vec<_> = seats.iter().flatten().map(|it| it.controller.name()).collect();
-            let own: Vec<_> =
-                names.into_iter().filter(|it| ALL.iter().any(|known| known.name == *it)).collect();
+            let own: Vec<_> = names
+                .into_iter()
+                .filter(|it| CONTROLLERS.iter().any(|known| known.name == *it))
+                .collect();
             assert_eq!(own, queued, "{why}");
         }
     }
@@ -473,7 +461,7 @@ mod tests {
             ("[fd00::1]:9", 403),
         ];
         for (address, expected) in table {
-            let answer = Standing::default().page_for(Peer(address.parse().unwrap()));
+            let answer = Standing::new(&Clock::system()).page_for(Peer(address.parse().unwrap()));
             assert_eq!(answer.status().as_u16(), expected, "{address}");
         }
     }
@@ -482,14 +470,14 @@ mod tests {
     fn every_controller_of_the_nodes_can_be_switched() {
         let members = members::nodes(&kubelet::Settings::default());
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
-        assert_eq!(names, SIMULATION.iter().map(|it| it.name).collect());
+        assert_eq!(names, switches(&gantry_sim::subsystem::SUBSYSTEM));
     }
 
     #[test]
     fn every_controller_of_devices_can_be_switched() {
-        let members = devices::members(settings("").devices.admin_quota());
+        let members = devices::members(AdminQuota::Optional);
         let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
-        assert_eq!(names, DEVICES.iter().map(|it| it.name).collect());
+        assert_eq!(names, switches(&gantry_placement::subsystem::SUBSYSTEM));
     }
 
     #[test]

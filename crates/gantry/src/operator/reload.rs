@@ -12,17 +12,19 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
+use super::Shell;
 use super::controllers::Standing;
-use super::{CONTROLLERS, Shell};
 use crate::config::changes::Change;
 use crate::config::fetch::Writes;
 use crate::config::gather::{Sources, seen};
 use crate::config::operator::{Checked, Operator};
 use crate::config::reload::{Fault, Step, Watched};
 use crate::config::render;
+use crate::status_page::ConfigurationStatus;
+use crate::subsystems::CONTROLLERS;
 
 /// How long a change may go unnoticed. A file is read, or one ConfigMap asked for, each time: too
 /// little to matter, and no right to watch is needed.
@@ -41,15 +43,15 @@ pub struct Follow {
 
 /// What `/status` shows of the configuration. Clones see the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Board(Arc<Mutex<Value>>);
+pub(super) struct Board(Arc<Mutex<ConfigurationStatus>>);
 
 impl Board {
-    pub(super) fn show(&self) -> Value {
+    pub(super) fn show(&self) -> ConfigurationStatus {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn write(&self, page: Value) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = page;
+    fn write(&self, status: ConfigurationStatus) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
@@ -132,7 +134,7 @@ impl Keeper {
         let places = sources.places(clock);
         loop {
             clock.sleep(EVERY).await;
-            let looked = sources.gather(&places, Writes::Nothing, CONTROLLERS).await;
+            let looked = sources.gather(&places, Writes::Nothing, &CONTROLLERS).await;
             if let Ok(found) = &looked {
                 self.follow.source.clone_from(&found.source);
             }
@@ -214,7 +216,7 @@ impl Keeper {
                 let rate = settings.client_connection.rate();
                 let rate = rate.map(|(per_second, burst)| Rate { per_second, burst });
                 self.standing.set_rate(rate);
-                self.standing.set_limits(&settings);
+                self.standing.set_limits(self.watched.in_force());
             }
             // Both it is made of were valid, and no rule spans them: a test says so.
             Err(error) => tracing::error!(%error, "could not use the configuration in force"),
@@ -239,10 +241,11 @@ impl Keeper {
             Some(Fault::Gone { source }) => vec![format!("{source}: is gone")],
             Some(Fault::Unreadable { why }) => vec![why.clone()],
         };
-        self.standing.configuration.write(json!({
-            "source": self.follow.source,
-            "faults": faults,
-            "restartToApply": waiting.collect::<Vec<_>>(),
-        }));
+        self.standing.configuration.write(ConfigurationStatus {
+            source: self.follow.source.clone(),
+            faults,
+            restart_to_apply: waiting.collect(),
+            values: Some(self.watched.in_force().clone()),
+        });
     }
 }

@@ -14,6 +14,8 @@ use gantry_queue::Live;
 use gantry_reconcile::{Key, Place, Resource, View as _};
 use gantry_scaling::effects::{Endpoints, Listing, Ocm, Pools, Secret};
 use gantry_scaling::pool::{Polled, Pool};
+use gantry_scaling::subsystem::configuration::{Configuration, MachineSets, SecretReference};
+use gantry_scaling::subsystem::{LEDGER, SUBSYSTEM};
 use gantry_scaling::view::ConfigMap;
 use gantry_scaling::{Backend, Limits, Scaling, Settings, Shapes};
 use http::{Request, Response, StatusCode};
@@ -23,13 +25,8 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::client::Body;
 
 use super::cluster::{Asked, call};
-use super::controllers::SCALING;
 use super::stock::StockMetrics;
 use super::{Shell, Start};
-use crate::config::operator::{self, MachineSets, SecretReference};
-
-/// The ConfigMap that says what was granted, in the operator's namespace.
-pub const LEDGER: &str = "gantry-scaling";
 
 /// How often the service is asked which pools there are. What the operator itself does it knows at
 /// once; this is for what others do, and each time is one request.
@@ -52,8 +49,9 @@ pub(super) struct Part {
 /// could never work then.
 pub(super) async fn prepare(start: &Start, clock: &Clock) -> anyhow::Result<Option<Part>> {
     let settings = &start.checked.settings;
-    let scaling = &settings.instascale;
-    if !scaling.enabled || !SCALING.iter().all(|it| settings.runs(*it)) {
+    let scaling = &Configuration::read(&start.checked.values)?;
+    let mut controllers = SUBSYSTEM.features.iter().flat_map(|it| it.controllers);
+    if !scaling.enabled || !controllers.all(|it| settings.runs(*it)) {
         return Ok(None);
     }
     let namespace = start.follow.sources.own_namespace()?;
@@ -72,18 +70,9 @@ pub(super) async fn prepare(start: &Start, clock: &Clock) -> anyhow::Result<Opti
         (None, MachineSets::Reuse) => Backend::Reuse,
         (None, MachineSets::Duplicate) => Backend::Duplicate,
     };
-    let told = Settings { limits: limits(scaling), backend, ledger: ledger.clone() };
+    let told = Settings { limits: scaling.limits(), backend, ledger: ledger.clone() };
     let infers_shapes = scaling.infer_shapes;
     Ok(Some(Part { controller: Arc::new(Scaling::new(told)), pools, ledger, infers_shapes }))
-}
-
-/// What may change while the operator runs.
-fn limits(scaling: &operator::Scaling) -> Limits {
-    Limits {
-        nodes: scaling.max_scaleout_allowed,
-        provision: scaling.provision_timeout,
-        cooldown: scaling.cooldown,
-    }
 }
 
 /// The pools of this cluster, by the token in a Secret.
@@ -164,8 +153,8 @@ impl Part {
     }
 
     /// Lets other limits apply.
-    pub(super) fn set_limits(&self, scaling: &operator::Scaling) {
-        self.controller.set_limits(limits(scaling));
+    pub(super) fn set_limits(&self, limits: Limits) {
+        self.controller.set_limits(limits);
     }
 
     /// Keeps the shelf of pools as the service has them.

@@ -12,8 +12,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gantry_controller::read::{self, Bounds};
 use gantry_placement::admission::Failure;
+use gantry_placement::subsystem::configuration::Configuration;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
+use gantry_queue::subsystem::configuration::is_enabled;
 use gantry_reconcile::ApiPath;
 use gantry_serve::counters::Counters;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
@@ -31,7 +33,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
-use crate::config::operator::Operator;
+use crate::config::values::Values;
 use crate::devices::MANAGER;
 use crate::jobs::admission::LeafAdmission;
 use crate::questions::{Questions, SERVICE, Told, service};
@@ -52,12 +54,10 @@ const AUTHORITY: &str = "ca.crt";
 const FORMER: &str = "former-ca.crt";
 
 /// What the API server is to ask by the configuration.
-pub(super) fn questions(settings: &Operator) -> Questions {
-    let Operator { devices, mcad, mcad_enabled, .. } = settings;
-    Questions {
-        devices: (devices.enabled && devices.webhook.enabled).then_some(devices.mode),
-        authors: *mcad_enabled && mcad.check_user_access,
-    }
+pub(super) fn questions(values: &Values) -> Result<Questions, serde_json::Error> {
+    let Configuration { enabled, mode, webhook, .. } = Configuration::read(values)?;
+    let authors = is_enabled(values) && values.is_on("mcad.checkUserAccess");
+    Ok(Questions { devices: (enabled && webhook.enabled).then_some(mode), authors })
 }
 
 /// Answers, if anything is to be asked, and says where.
@@ -70,9 +70,9 @@ pub(super) async fn start(
     shell: &mut Shell,
     leaves: LeafAdmission,
 ) -> anyhow::Result<()> {
-    let questions = questions(&start.checked.settings);
+    let questions = questions(&start.checked.values)?;
     let Some(topics) = questions.topics() else { return Ok(()) };
-    let settings = &start.checked.settings.devices.webhook;
+    let settings = Configuration::read(&start.checked.values)?.webhook;
     let addresses = settings.bind_address.candidates();
     if addresses.is_empty() {
         // The configuration is not valid then.

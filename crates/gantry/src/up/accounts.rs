@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::Door;
 use super::node_groups::NAMESPACE;
-use crate::jobs;
 
 /// Fills the caches of all controllers, and writes nothing.
 const READER: &str = "system:gantry:reader";
@@ -82,8 +81,8 @@ fn as_recorded(user: User) -> Caller {
 pub fn rights(access: UserAccess) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let reader = vec![rule("*", &["*"], &["get", "list", "watch"])];
-    let mut queue = jobs::rules();
-    queue.extend(jobs::quota_rules());
+    let mut queue = gantry_queue::subsystem::rules();
+    queue.extend(gantry_queue::subsystem::quota_rules());
     queue.push(rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]));
     queue.push(json!({
         "apiGroups": ["admissionregistration.k8s.io"],

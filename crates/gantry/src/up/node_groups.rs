@@ -56,7 +56,7 @@ pub(super) fn seats(
     metrics: &Metrics,
 ) -> Result<NodeGroups, RegisterError> {
     let limits = Limits { nodes: u32::MAX, provision: PROVISION, cooldown: Duration::ZERO };
-    let ledger = Key::new(NAMESPACE, crate::operator::scaling::LEDGER);
+    let ledger = Key::new(NAMESPACE, gantry_scaling::subsystem::LEDGER);
     let stock = Arc::new(StockMetrics::register(metrics, ledger.clone())?);
     let scaling = Scaling::new(Settings { limits, backend: Backend::Groups, ledger });
     let scaling = Arc::new(scaling);

@@ -273,7 +273,7 @@ pub(crate) async fn rb_2(site: &Site) {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {
             "name": "widgets-can-be-wrapped",
-            "labels": { gantry::manifests::WRAPPED_LABEL: "true" },
+            "labels": { gantry_queue::subsystem::WRAPPED_LABEL: "true" },
         },
         "rules": [{ "apiGroups": ["example.org"], "resources": ["widgets"], "verbs": ["create"] }],
     });

@@ -9,7 +9,7 @@ mod values;
 
 use anyhow::{Context as _, ensure};
 use gantry::config::source::{WRITTEN_KEY, in_effect};
-use gantry::manifests::{CHECK_USER_ACCESS, METRICS_PORT, METRICS_READER, manifests};
+use gantry::manifests::{CHECK_USER_ACCESS_FILE, METRICS_PORT, METRICS_READER, manifests};
 use gantry::version::VERSION;
 use gantry_api::yaml;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ fn about() -> Value {
 /// The one object of this kind that every deployment of the operator has.
 fn deployed(kind: &str) -> anyhow::Result<Value> {
     // A namespace cannot have the cluster record authors: the chart keeps to its own rights.
-    let belongs = |file: &str| !file.starts_with("optional/") && file != CHECK_USER_ACCESS;
+    let belongs = |file: &str| !file.starts_with("optional/") && file != CHECK_USER_ACCESS_FILE;
     let files = manifests().into_iter().filter(|it| belongs(it.file));
     let mut found = files.flat_map(|it| it.objects).filter(|object| object["kind"] == kind);
     let object = found.next().with_context(|| format!("config/operator has no {kind}"))?;

@@ -23,7 +23,7 @@ pub(super) fn make(_: &Tree) -> anyhow::Result<Vec<Generated>> {
          need a start.\n\n\
          | Key | Type | Default | Meaning | A change acts |\n|---|---|---|---|---|\n",
     );
-    for key in KEYS {
+    for key in KEYS.iter() {
         let Key { path, form, default, effect, about } = key;
         let acts = match effect {
             Effect::Live => "at once",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use gantry_queue::subsystem::configuration;
 use gantry_queue::{Settings, UserAccess};
 use gantry_reconcile::{ApiPath, Parameter};
 use serde_json::Value;
@@ -12,9 +13,8 @@ use crate::cli::reach::{AskError, Reached};
 use crate::config::document;
 use crate::config::operator::settle;
 use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
-use crate::jobs;
 use crate::manifests;
-use crate::operator::CONTROLLERS;
+use crate::subsystems::CONTROLLERS;
 use crate::up::STATUS_PATH;
 
 /// Where the settings of the queue are.
@@ -195,8 +195,13 @@ async fn of_process(cluster: &Reached) -> anyhow::Result<Option<Found>> {
         Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let keys = page.get("configuration").filter(|it| it.is_object()).map(Value::to_string);
+    let keys =
+        page["configuration"].get("values").filter(|it| it.is_object()).map(Value::to_string);
     let Some(text) = keys else { return Ok(None) };
+    if page["configuration"]["values"]["mcadEnabled"] == false {
+        // The queue is an operator's.
+        return Ok(None);
+    }
     let mut found = read(&text, "the settings of gantry up".to_owned(), "gantry up")?;
     if found.settings.user_access.is_checked() {
         found.settings.user_access = UserAccess::OnBehalf;
@@ -240,7 +245,7 @@ fn defaults(source: String) -> anyhow::Result<Found> {
 /// Settings as a text has them, on top of the defaults.
 fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
     let (layer, report) = document::read(text, name);
-    let checked = match settle([&layer], report, CONTROLLERS) {
+    let checked = match settle([&layer], report, &CONTROLLERS) {
         Ok(checked) => checked,
         Err(report) => {
             let errors: Vec<String> = report.errors.iter().map(ToString::to_string).collect();
@@ -248,14 +253,14 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
         }
     };
     let mut warnings: Vec<String> = checked.warnings.iter().map(ToString::to_string).collect();
-    if !checked.settings.mcad_enabled {
+    if !configuration::is_enabled(&checked.values) {
         warnings.push(
             "the operator's configuration has mcadEnabled: false: nobody runs this queue"
                 .to_owned(),
         );
     }
     Ok(Found {
-        settings: jobs::settings(&checked.settings.mcad, &checked.settings.devices),
+        settings: configuration::settings(&checked.values)?,
         source,
         values: checked.values.tree()["mcad"].clone(),
         warnings,

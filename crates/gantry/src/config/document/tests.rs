@@ -17,7 +17,7 @@ fn warnings(text: &str) -> Vec<String> {
 fn value(text: &str, key: &str) -> Value {
     let (layer, report) = read(text, "f");
     assert_eq!(report.errors, [], "{text}");
-    Values::stack([&layer]).get(key).clone()
+    Values::stack(keys::KEYS.as_slice(), [&layer]).get(key).clone()
 }
 
 #[test]

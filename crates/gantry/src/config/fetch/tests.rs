@@ -96,9 +96,9 @@ async fn e_4_none_is_made_two_keys_are_refused_and_a_part_keeps_the_rest() {
     let script = Script::new([map("any", "mcad: {backoffTime: 7}")]);
     let fetched = fetch(File::Unnamed, OWN, Writes::Create, &script).await.unwrap();
     let (layer, report) = crate::config::document::read(&fetched.text, &fetched.source);
-    let settings = crate::config::operator::settle([&layer], report, &[]).unwrap().settings;
-    assert_eq!(settings.mcad.backoff_time.as_secs(), 7);
-    assert_eq!(settings.mcad.requeue_default.as_secs(), 300, "as it is by default");
+    let settings = crate::config::operator::settle([&layer], report, &[]).unwrap().values;
+    assert_eq!(*settings.get("mcad.backoffTime"), 7);
+    assert_eq!(*settings.get("mcad.requeueDefaultSeconds"), 300, "as it is by default");
 }
 
 #[tokio::test]

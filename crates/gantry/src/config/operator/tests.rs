@@ -1,14 +1,16 @@
 //! The whole structure: its defaults, the rules between keys, and that no key is missing in it.
 
 use gantry_placement::admission::Mode;
+use gantry_placement::subsystem::configuration::{Configuration as Devices, Webhook};
+use gantry_scaling::subsystem::configuration::{Configuration, MachineSets, SecretReference};
 
 use super::*;
 use crate::config::document;
 use crate::config::keys::{Effect, KEYS, Usual};
 use serde_json::json;
 
-const QUEUE: Controller = Controller { name: "queue", usually: true };
-const DEPLOYMENT: Controller = Controller { name: "deployment", usually: false };
+const QUEUE: ControllerSwitch = ControllerSwitch::on("queue");
+const DEPLOYMENT: ControllerSwitch = ControllerSwitch { name: "deployment", on_by_default: false };
 
 fn checked(text: &str) -> Result<Checked, Report> {
     let (layer, report) = document::read(text, "f");
@@ -17,6 +19,18 @@ fn checked(text: &str) -> Result<Checked, Report> {
 
 fn settings(text: &str) -> Operator {
     checked(text).unwrap_or_else(|report| panic!("{text}: {report:?}")).settings
+}
+
+fn queue(text: &str) -> gantry_queue::Settings {
+    gantry_queue::subsystem::configuration::settings(&checked(text).unwrap().values).unwrap()
+}
+
+fn scaling(text: &str) -> Configuration {
+    Configuration::read(&checked(text).unwrap().values).unwrap()
+}
+
+fn devices(text: &str) -> Devices {
+    Devices::read(&checked(text).unwrap().values).unwrap()
 }
 
 fn errors(text: &str) -> Vec<String> {
@@ -43,12 +57,7 @@ fn op_9_nothing_needs_to_be_said() {
         metrics,
         health,
         leader_election,
-        mcad_enabled,
-        mcad,
-        instascale,
         controllers,
-        devices,
-        simulation,
         kuberay: _,
         appwrapper: _,
     } = settings("");
@@ -72,28 +81,12 @@ fn op_9_nothing_needs_to_be_said() {
         resource_namespace: None,
     };
     assert_eq!(leader_election, expected);
-    assert!(mcad_enabled);
-    let expected = Queue {
-        dynamic_priority: false,
-        preemption: false,
-        backoff_time: seconds(20),
-        head_of_line_holding_time: seconds(0),
-        quota_enabled: false,
-        require_quota_bindings: false,
-        dispatcher: false,
-        agent_configs: Vec::new(),
-        demand_inference: DemandInference::Full,
-        honor_node_selector: false,
-        requeue_default: seconds(300),
-        requeue_check_interval: seconds(60),
-        wake_on_release: true,
-        packing_check: false,
-        fairness: false,
-        active_eviction: false,
-        check_user_access: false,
-    };
-    assert_eq!(mcad, expected);
-    let expected = Scaling {
+    assert!(controllers.is_none());
+    let values = checked("").unwrap().values;
+    assert!(gantry_queue::subsystem::configuration::is_enabled(&values));
+    let queue = gantry_queue::subsystem::configuration::settings(&values).unwrap();
+    assert_eq!(queue, gantry_queue::Settings::default());
+    let expected = Configuration {
         enabled: false,
         max_scaleout_allowed: 5,
         machine_sets_strategy: MachineSets::Reuse,
@@ -104,8 +97,7 @@ fn op_9_nothing_needs_to_be_said() {
         cooldown: seconds(0),
         infer_shapes: false,
     };
-    assert_eq!(instascale, expected);
-    assert!(controllers.is_none());
+    assert_eq!(scaling(""), expected);
     let expected = Devices {
         enabled: false,
         require_admin_quota: false,
@@ -116,30 +108,33 @@ fn op_9_nothing_needs_to_be_said() {
             url: String::new(),
         },
     };
-    assert_eq!(devices, expected);
-    assert_eq!(simulation, Simulation { enabled: false });
+    assert_eq!(devices(""), expected);
+    assert!(!values.is_on("simulation.enabled"));
 }
 
 #[test]
 fn op_11_times_are_what_the_mandate_says() {
-    let Queue { backoff_time, head_of_line_holding_time, .. } = settings("").mcad;
-    assert_eq!((backoff_time.as_secs(), head_of_line_holding_time.as_secs()), (20, 0));
-    let changed = settings("mcad: {backoffTime: 3, headOfLineHoldingTime: 4}").mcad;
-    let times = (changed.backoff_time, changed.head_of_line_holding_time);
-    assert_eq!(times, (Duration::from_secs(3), Duration::from_secs(4)));
+    let times = |text: &str| (queue(text).backoff.as_secs(), queue(text).holding.as_secs());
+    assert_eq!(times(""), (20, 0));
+    assert_eq!(times("mcad: {backoffTime: 3, headOfLineHoldingTime: 4}"), (3, 4));
 }
 
 #[test]
 fn op_10_scaling_is_off_unless_it_is_switched_on() {
-    assert!(!settings("instascale: {maxScaleoutAllowed: 9}").instascale.enabled);
-    assert!(settings("instascale: {enabled: true}").instascale.enabled);
+    assert!(!scaling("instascale: {maxScaleoutAllowed: 9}").enabled);
+    assert!(scaling("instascale: {enabled: true}").enabled);
 }
 
 /// The list of keys and the structure agree: what a key is given arrives.
 #[test]
 fn op_6_every_key_reaches_the_structure() {
-    let before = format!("{:?}", settings(""));
-    for key in KEYS {
+    let all = |text: &str| {
+        let checked = checked(text).unwrap_or_else(|report| panic!("{text}: {report:?}"));
+        let read = SUBSYSTEMS.iter().map(|it| (it.settings.read)(&checked.values).unwrap());
+        format!("{:?} {:?}", checked.settings, read.collect::<Vec<_>>())
+    };
+    let before = all("");
+    for key in KEYS.iter() {
         let other = match (key.path, key.default) {
             ("controllers", _) => json!({"queue": false}),
             ("instascale.machineSetsStrategy", _) => json!("duplicate"),
@@ -150,10 +145,11 @@ fn op_6_every_key_reaches_the_structure() {
             ("leaderElection.leaseDuration", _) => json!("31s"),
             ("leaderElection.renewDeadline", _) => json!("11s"),
             ("leaderElection.retryPeriod", _) => json!("3s"),
-            // The only word there is, the one that must not be said, and pairs.
+            // The only word there is, what must not be said or has no effect, and pairs.
             (
                 "leaderElection.resourceLock"
                 | "mcad.dispatcher"
+                | "mcad.agentConfigs"
                 | "metrics.certFile"
                 | "metrics.keyFile"
                 | "instascale.ocmSecretRef.name"
@@ -171,12 +167,12 @@ fn op_6_every_key_reaches_the_structure() {
             (_, Usual::Unset) => json!({"a": 1}),
         };
         let text = key.path.rsplit('.').fold(other, |inner, name| json!({ name: inner }));
-        let after = format!("{:?}", settings(&text.to_string()));
+        let after = all(&text.to_string());
         assert_ne!(after, before, "{text}");
     }
     let reference = "instascale: {ocmSecretRef: {name: a, namespace: b}}";
     let expected = SecretReference { namespace: "b".to_owned(), name: "a".to_owned() };
-    assert_eq!(settings(reference).instascale.ocm_secret_ref, Some(expected));
+    assert_eq!(scaling(reference).ocm_secret_ref, Some(expected));
 }
 
 #[test]
@@ -194,7 +190,7 @@ fn a_webhook_has_an_address_that_a_server_can_call() {
         said[0].contains("devices.webhook.bindAddress") && said[0].contains("name an address"),
         "{said:?}"
     );
-    assert_eq!(settings("devices: {mode: Gate}").devices.mode, Mode::Gate);
+    assert_eq!(devices("devices: {mode: Gate}").mode, Mode::Gate);
 }
 
 /// Tokens go there: over TLS, or not beyond this machine.
@@ -293,8 +289,8 @@ leaderElection: {leaseDuration: soon, renewDeadline: 20s}
             "f:4:1: controllers: there is no controller \"quue\"; did you mean queue?",
             "f:4:1: controllers: there is no controller \"other\"; there are queue, deployment",
             "f:2:10: health.readinessEndpointName: cannot use \"a/b\" as an endpoint name: write one path segment such as \"readyz\"",
-            "f:3:29: instascale.ocmSecretRef.name: is of no use without instascale.ocmSecretRef.namespace; set both or none",
             "f:1:8: mcad.dispatcher: Gantry does not dispatch to other clusters; remove it",
+            "f:3:29: instascale.ocmSecretRef.name: is of no use without instascale.ocmSecretRef.namespace; set both or none",
         ]
     );
 }
@@ -302,7 +298,8 @@ leaderElection: {leaseDuration: soon, renewDeadline: 20s}
 #[test]
 fn dynamic_priority_turns_preemption_off() {
     let checked = checked("mcad: {dynamicPriority: true, preemption: true}").unwrap();
-    assert!(checked.settings.mcad.dynamic_priority && !checked.settings.mcad.preemption);
+    let queue = gantry_queue::subsystem::configuration::settings(&checked.values).unwrap();
+    assert!(queue.dynamic_priority && !queue.preemption);
     let said: Vec<_> = checked.warnings.iter().map(ToString::to_string).collect();
     let expected =
         "f:1:31: mcad.preemption: has no effect: mcad.dynamicPriority turns preemption off";
@@ -340,8 +337,8 @@ fn later_layers_win() {
     let (low, report) = document::read("mcad: {backoffTime: 1, preemption: true}", "low");
     let (high, _) = document::read("mcad: {backoffTime: 2}", "high");
     let checked = settle([&low, &high], report, &[]).unwrap();
-    assert_eq!(checked.settings.mcad.backoff_time, Duration::from_secs(2));
-    assert!(checked.settings.mcad.preemption);
+    assert_eq!(*checked.values.get("mcad.backoffTime"), 2);
+    assert!(checked.values.is_on("mcad.preemption"));
     assert_eq!(checked.values.origin("mcad.backoffTime").to_string(), "high:1:8");
     assert_eq!(checked.values.origin("mcad.preemption").to_string(), "low:1:24");
 }
@@ -349,7 +346,7 @@ fn later_layers_win() {
 #[test]
 fn ds_9_authors_are_asked_for_where_the_server_is_answered() {
     let checked = checked("mcad: {checkUserAccess: true}").unwrap();
-    assert!(checked.settings.mcad.check_user_access);
+    assert!(checked.values.is_on("mcad.checkUserAccess"));
     assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
     let said = errors("mcad: {checkUserAccess: true}\ndevices: {webhook: {bindAddress: '0'}}");
     let words = "switches off what mcad.checkUserAccess switches on; name an address";

@@ -124,7 +124,7 @@ async fn rb_2_kinds_and_rights_may_come_later() {
     failed("barred", "the operator may not list, watch, create, delete widgets.example.com").await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": { "name": "widgets", "labels": { gantry::manifests::WRAPPED_LABEL: "true" } },
+        "metadata": { "name": "widgets", "labels": { gantry_queue::subsystem::WRAPPED_LABEL: "true" } },
         "rules": [{ "apiGroups": ["example.com"], "resources": ["widgets"],
             "verbs": ["get", "list", "watch", "create", "delete"] }],
     });

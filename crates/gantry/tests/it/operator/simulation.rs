@@ -102,7 +102,7 @@ async fn a_pretended_node_becomes_ready_through_the_operator() {
             && page["heldCount"] == 1
             && held["reason"] == "NoPower"
             && held["controller"] == "kubelet-nodes"
-            && held["object"] == "fake"
+            && held["name"] == "fake"
     };
     until_page(&probes, "/status", shown).await;
     until_page(&metrics, "/metrics", |_, page| page.contains("gantry_controller_leading 1\n"))

@@ -273,7 +273,8 @@ fn switches(node: &Node) -> Option<Value> {
 }
 
 /// What was found, short enough for a line.
-pub(super) fn found(node: &Node) -> String {
+#[must_use]
+pub fn found(node: &Node) -> String {
     /// Characters of a text that are repeated: enough to recognise it.
     const MOST: usize = 40;
     match &node.value {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use gantry_api::node::Position;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::keys::{KEYS, Key};
+use super::key::Key;
 
 /// Where a value was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,16 @@ impl Report {
         self.unknown.extend(unknown);
     }
 
+    /// Refuses the value of a key, with what to do about it.
+    pub fn refuse(&mut self, values: &Values, key: &str, text: String) {
+        self.errors.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+    }
+
+    /// Warns about the value of a key that is accepted.
+    pub fn warn(&mut self, values: &Values, key: &str, text: String) {
+        self.warnings.push(Remark { origin: values.origin(key), key: key.to_owned(), text });
+    }
+
     /// Whether one of these keys is wrong already, so that nothing can be said about all of them.
     #[must_use]
     pub fn blames(&self, keys: &[&str]) -> bool {
@@ -117,25 +128,34 @@ impl Layer {
 }
 
 /// The value of every key.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Values(Layer);
+#[derive(Clone, Debug)]
+pub struct Values {
+    keys: &'static [Key],
+    values: Layer,
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
 
 impl Values {
-    /// What stands when the layers are put on the defaults; later ones win.
+    /// What stands when the layers are put on the defaults of these keys; later ones win.
     #[must_use]
-    pub fn stack<'a>(layers: impl IntoIterator<Item = &'a Layer>) -> Self {
-        let defaults = KEYS.iter().map(|key| (key.path, (key.default.value(), Origin::Default)));
+    pub fn stack<'a>(keys: &'static [Key], layers: impl IntoIterator<Item = &'a Layer>) -> Self {
+        let defaults = keys.iter().map(|key| (key.path, (key.default.value(), Origin::Default)));
         let mut values: BTreeMap<_, _> = defaults.collect();
         for Layer(layer) in layers {
             values.extend(layer.iter().map(|(path, set)| (*path, set.clone())));
         }
-        Self(Layer(values))
+        Self { keys, values: Layer(values) }
     }
 
     /// Every key with its value and origin, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &Value, &Origin)> {
-        KEYS.iter().filter_map(|key| {
-            let (value, origin) = self.0.0.get(key.path)?;
+        self.keys.iter().filter_map(|key| {
+            let (value, origin) = self.values.0.get(key.path)?;
             Some((key, value, origin))
         })
     }
@@ -143,24 +163,48 @@ impl Values {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, path: &str) -> &Value {
-        self.0.get(path).unwrap_or(&Value::Null)
+        self.values.get(path).unwrap_or(&Value::Null)
     }
 
     /// Where the value of a key was written.
     #[must_use]
     pub fn origin(&self, path: &str) -> Origin {
-        self.0.0.get(path).map(|(_, origin)| origin.clone()).unwrap_or_default()
+        self.values.0.get(path).map(|(_, origin)| origin.clone()).unwrap_or_default()
+    }
+
+    /// Whether a switch is on.
+    #[must_use]
+    pub fn is_on(&self, path: &str) -> bool {
+        self.get(path) == true
+    }
+
+    /// The text of a key; empty where it has none.
+    #[must_use]
+    pub fn text(&self, path: &str) -> &str {
+        self.get(path).as_str().unwrap_or_default()
+    }
+
+    /// Reads one section, such as `devices`, into the type of the subsystem that it belongs to.
+    ///
+    /// # Errors
+    /// The keys of the section and the fields of the type disagree, or a value that no [`Form`] can describe
+    /// is wrong; the rules of the subsystem refuse those first.
+    ///
+    /// [`Form`]: super::form::Form
+    pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, serde_json::Error> {
+        let mut tree = self.tree();
+        serde_json::from_value(tree[name].take())
     }
 
     /// Takes the value of a key from another configuration.
-    pub(super) fn put(&mut self, path: &'static str, from: &Self) {
-        self.0.set(path, from.get(path).clone(), from.origin(path));
+    pub fn put(&mut self, path: &'static str, from: &Self) {
+        self.values.set(path, from.get(path).clone(), from.origin(path));
     }
 
     /// Puts a key back to its default.
-    pub(super) fn reset(&mut self, path: &str) {
-        if let Some(key) = KEYS.iter().find(|key| key.path == path) {
-            self.0.set(key.path, key.default.value(), Origin::Default);
+    pub fn reset(&mut self, path: &str) {
+        if let Some(key) = self.keys.iter().find(|key| key.path == path) {
+            self.values.set(key.path, key.default.value(), Origin::Default);
         }
     }
 

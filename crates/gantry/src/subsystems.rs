@@ -1,0 +1,93 @@
+//! The list of subsystems. Whatever Gantry does about all of them goes through it.
+
+use std::sync::LazyLock;
+
+use gantry_api::kind::Kind;
+use gantry_api::object::KINDS;
+use gantry_subsystem::settings::Values;
+use gantry_subsystem::{ControllerSwitch, Feature, Subsystem};
+
+/// Every subsystem, in the order of logs, pages and files.
+pub const SUBSYSTEMS: &[Subsystem] = &[
+    gantry_queue::subsystem::SUBSYSTEM,
+    gantry_scaling::subsystem::SUBSYSTEM,
+    gantry_sim::subsystem::SUBSYSTEM,
+    gantry_placement::subsystem::SUBSYSTEM,
+];
+
+/// The controllers that can be switched by name.
+pub static CONTROLLERS: LazyLock<Vec<ControllerSwitch>> =
+    LazyLock::new(|| features().flat_map(|it| it.controllers).copied().collect());
+
+/// What can be switched on.
+pub fn features() -> impl Iterator<Item = &'static Feature> {
+    SUBSYSTEMS.iter().flat_map(|it| it.features)
+}
+
+/// The kinds that what is switched on cannot do without, each once.
+#[must_use]
+pub fn needed_kinds(values: &Values) -> Vec<&'static Kind> {
+    let needed =
+        |name: &str| features().any(|it| (it.enabled)(values) && it.definitions.contains(&name));
+    KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::document;
+    use crate::config::operator::settle;
+
+    fn needed(text: &str) -> Vec<&'static str> {
+        let (layer, report) = document::read(text, "f");
+        let checked = settle([&layer], report, &CONTROLLERS).unwrap();
+        needed_kinds(&checked.values).iter().map(|kind| kind.plural).collect()
+    }
+
+    #[test]
+    fn only_what_is_switched_on_needs_its_kinds() {
+        let table = [
+            ("the queue is on", "", vec!["appwrappers"]),
+            ("quotas", "mcad: {quotaEnabled: true}", vec!["quotasubtrees", "appwrappers"]),
+            ("nothing", "mcadEnabled: false", vec![]),
+            ("no quotas without a queue", "mcadEnabled: false\nmcad: {quotaEnabled: true}", vec![]),
+            ("scaling", "mcadEnabled: false\ninstascale: {enabled: true}", vec!["appwrappers"]),
+            ("nodes", "mcadEnabled: false\nsimulation: {enabled: true}", vec![]),
+            (
+                "devices",
+                "mcadEnabled: false\ndevices: {enabled: true}",
+                vec![
+                    "deviceclaims",
+                    "deviceclaimtemplates",
+                    "deviceclasses",
+                    "devicedrivers",
+                    "devicepools",
+                    "deviceprivilegedclaims",
+                    "poddevices",
+                ],
+            ),
+        ];
+        for (why, text, expected) in table {
+            assert_eq!(needed(text), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let controllers: Vec<_> = CONTROLLERS.iter().map(|it| it.name).collect();
+        let features: Vec<_> = features().map(|it| it.name).collect();
+        let subsystems: Vec<_> = SUBSYSTEMS.iter().map(|it| it.name).collect();
+        for names in [controllers, features, subsystems] {
+            for (index, name) in names.iter().enumerate() {
+                assert!(!names[index + 1..].contains(name), "{name} twice");
+            }
+        }
+    }
+
+    #[test]
+    fn every_definition_is_one_of_ours() {
+        for name in SUBSYSTEMS.iter().flat_map(Subsystem::definitions) {
+            assert!(KINDS.iter().any(|kind| kind.crd_name() == name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The simulation of nodes as a subsystem: its settings, and what it may do on a cluster.
+
+use gantry_subsystem::access::{READ, Reach};
+use gantry_subsystem::settings::{Effect, Form, Key, Usual};
+use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
+
+/// The simulation of nodes.
+pub const SUBSYSTEM: Subsystem = Subsystem {
+    name: "simulation",
+    about: "Simulates nodes, and runs their pods.",
+    settings: SettingsSection {
+        keys: KEYS,
+        read: |values| Ok(Box::new(values.is_on("simulation.enabled"))),
+        ..SettingsSection::NONE
+    },
+    features: &[Feature {
+        name: "simulation",
+        enabled: |values| values.is_on("simulation.enabled"),
+        definitions: &[],
+        controllers: &[
+            ControllerSwitch::on("kubelet-nodes"),
+            ControllerSwitch::on("node-ranges"),
+            ControllerSwitch::on("kubelet-pods"),
+        ],
+    }],
+    grants,
+};
+
+const KEYS: &[Key] = &[Key {
+    path: "simulation.enabled",
+    form: Form::Flag,
+    default: Usual::Flag(false),
+    effect: Effect::Restart,
+    about: "Whether nodes and their pods are simulated.",
+}];
+
+/// The namespace in which kubelets renew their leases, and the only one that has any of interest.
+pub const NODE_LEASES: &str = "kube-node-lease";
+
+fn grants() -> Vec<Grant> {
+    const FILE: &str = "optional/simulation.yaml";
+    const NAME: &str = "gantry-simulation";
+    vec![
+        // Reading nodes, and reading and deleting pods, is part of what the operator always may.
+        Grant::new(
+            FILE,
+            NAME,
+            "Lets the operator speak for pretended nodes and their pods; for \
+             simulation.enabled. It can then write the status of every node and pod.",
+            vec![
+                rule("", &["nodes"], &["patch"]),
+                rule("", &["nodes/status", "pods/status"], &["patch"]),
+                // Whether what pods claim is there before they start.
+                rule("resource.k8s.io", &["resourceclaims"], READ),
+                rule("", &["persistentvolumeclaims"], READ),
+            ],
+        ),
+        Grant::new(
+            FILE,
+            NAME,
+            "",
+            vec![rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"])],
+        )
+        .within(Reach::Namespace(NODE_LEASES)),
+    ]
+}
