@@ -119,6 +119,18 @@ struct Described {
     namespaced: bool,
     #[serde(default)]
     verbs: BTreeSet<String>,
+    #[serde(default, rename = "singularName")]
+    singular: String,
+    #[serde(default, rename = "shortNames")]
+    short: Vec<String>,
+}
+
+impl Described {
+    /// Whether people mean it by this name, in any letter case.
+    fn is_called(&self, name: &str) -> bool {
+        let names = [&self.name, &self.kind, &self.singular].into_iter().chain(&self.short);
+        names.into_iter().any(|it| it.eq_ignore_ascii_case(name))
+    }
 }
 
 impl ResourceList {
@@ -138,6 +150,12 @@ impl ResourceList {
         self.main().find(|it| it.kind == kind).map(|it| self.served(it))
     }
 
+    /// The resource that people mean by a name as `kubectl` takes it: plural, singular, short, or the kind.
+    #[must_use]
+    pub fn resource_called(&self, name: &str) -> Option<ServedResource> {
+        self.main().find(|it| it.is_called(name)).map(|it| self.served(it))
+    }
+
     /// All resources, without subresources.
     pub fn resources(&self) -> impl Iterator<Item = ServedResource> {
         self.main().map(|it| self.served(it))
@@ -149,7 +167,7 @@ impl ResourceList {
     }
 
     fn served(&self, described: &Described) -> ServedResource {
-        let Described { name, kind, namespaced, verbs } = described;
+        let Described { name, kind, namespaced, verbs, .. } = described;
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         let status =
             self.resources.iter().any(|it| it.name.strip_prefix(name.as_str()) == Some("/status"));
@@ -197,6 +215,15 @@ mod tests {
         let queues = list.resource_of("Queue").unwrap();
         assert_eq!((queues.resource.scope, queues.resource.status), (Scope::Cluster, false));
         assert_eq!(list.resource_of("CronJob"), None);
+        for name in ["Job", "jobs", "JOB"] {
+            assert_eq!(list.resource_called(name), Some(jobs.clone()), "{name}");
+        }
+        assert_eq!(list.resource_called("jobs/status"), None);
+        let short = json!({"resources": [
+            {"name": "pods", "kind": "Pod", "singularName": "pod", "shortNames": ["po"]},
+        ]});
+        let short = ResourceList::read("v1", &short).unwrap();
+        assert!(short.resource_called("po").is_some() && short.resource_called("p").is_none());
         let all: Vec<String> = list.resources().map(|it| it.resource.to_string()).collect();
         assert_eq!(all, ["jobs.batch", "queues.batch"]);
         let core = ResourceList::read("v1", &document()).unwrap().resource_of("Job").unwrap();

@@ -7,6 +7,7 @@ mod crds;
 mod devices;
 mod explain;
 mod files;
+mod gather;
 mod install;
 mod node;
 mod operator;
@@ -47,6 +48,7 @@ Examples:
   gantry status                           show what runs, what is held, and why
   gantry queue                            show who waits for what, and who is next
   gantry explain appwrapper/train         tell why a job is where it is
+  gantry gather                           collect what helps to find out what is wrong
   gantry schedule -f cluster/ --explain   show which devices pods would get, and why not others
   gantry devices top                      show how many devices are used and free
   gantry apiserver                        run a Kubernetes-compatible API server alone
@@ -77,6 +79,7 @@ enum Command {
     Status(status::Arguments),
     Queue(Box<queue::Arguments>),
     Explain(Box<explain::Arguments>),
+    Gather(gather::Arguments),
     Node(node::Arguments),
     Apiserver(Box<apiserver::Arguments>),
     Check(check::Arguments),
@@ -199,6 +202,7 @@ fn answer(command: Command, log: Log, output: &mut Output) -> anyhow::Result<End
         Command::Status(arguments) => status::run(&arguments, output),
         Command::Queue(arguments) => queue::run(&arguments, output),
         Command::Explain(arguments) => explain::run(&arguments, output),
+        Command::Gather(arguments) => gather::run(&arguments, output),
         Command::Node(arguments) => node::run(&arguments, output),
         Command::Apiserver(arguments) => apiserver::run(*arguments, output),
         Command::Check(arguments) => check::run(&arguments, output),

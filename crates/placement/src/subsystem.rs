@@ -1,6 +1,7 @@
 //! Devices as a subsystem: their settings, and what the controllers may do.
 
 pub mod configuration;
+mod explain;
 
 use gantry_subsystem::access::{READ, webhook_rules};
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
@@ -41,6 +42,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         ],
     }],
     grants,
+    explain: &[explain::CLAIM],
+    gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events"), ("v1", "resourcequotas")],
 };
 
 fn grants() -> Vec<Grant> {

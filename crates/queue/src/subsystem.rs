@@ -43,6 +43,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         },
     ],
     grants,
+    explain: &[],
+    gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
 
 /// The file with the rights to record and review authors of AppWrappers.

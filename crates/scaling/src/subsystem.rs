@@ -1,6 +1,7 @@
 //! Scaling as a subsystem: its settings, and what it may do.
 
 pub mod configuration;
+mod explain;
 
 use gantry_subsystem::access::{READ, Reach, named_rule};
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
@@ -22,6 +23,12 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         controllers: &[ControllerSwitch::on("scaling")],
     }],
     grants,
+    explain: &[explain::NODE],
+    gather: &[
+        ("v1", "nodes"),
+        ("machine.openshift.io/v1beta1", "machinesets"),
+        ("machine.openshift.io/v1beta1", "machines"),
+    ],
 };
 
 /// The ConfigMap that says what was granted, in the operator's namespace.

@@ -1,5 +1,7 @@
 //! The simulation of nodes as a subsystem: its settings, and what it may do on a cluster.
 
+mod explain;
+
 use gantry_subsystem::access::{READ, Reach};
 use gantry_subsystem::settings::{Effect, Form, Key, Usual};
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
@@ -24,6 +26,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         ],
     }],
     grants,
+    explain: &[explain::NODE],
+    gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
 
 const KEYS: &[Key] = &[Key {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::access::Grant;
+use crate::explain::ExplainPage;
 use crate::settings::{Alias, Key, Report, Values};
 
 /// A subsystem of Gantry, described once.
@@ -18,6 +19,11 @@ pub struct Subsystem {
     pub features: &'static [Feature],
     /// What the operator may do for it.
     pub grants: fn() -> Vec<Grant>,
+    /// Its pages of `gantry explain`.
+    pub explain: &'static [ExplainPage],
+    /// The kinds beside its definitions whose objects `gantry gather` collects, as API version and plural. Never
+    /// one with secrets.
+    pub gather: &'static [(&'static str, &'static str)],
 }
 
 impl fmt::Debug for Subsystem {

@@ -8,6 +8,7 @@ pub mod settings;
 
 pub mod access;
 pub mod descriptor;
+pub mod explain;
 
 pub use access::{Grant, Membership, Reach, rule};
 pub use descriptor::{ControllerSwitch, Feature, SettingsSection, Subsystem};

@@ -1,5 +1,7 @@
 //! `gantry explain`: the whole story of one object.
 
+mod object;
+
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -10,6 +12,7 @@ use gantry_queue::story::{self, Story};
 use gantry_reconcile::{Key, View as _};
 use serde::{Deserialize as _, Serialize};
 
+use self::object::Named;
 use super::queue::Used;
 use super::queue::settings::{Found, SettingsFlags};
 use super::queue::snapshot::Snapshot;
@@ -18,22 +21,26 @@ use super::{End, Form, render};
 use crate::output::Output;
 use crate::queue_pages;
 
-/// Tell why an AppWrapper is where it is, and what can be done about it.
+/// Tell why an object is as it is, and what can be done about it.
 ///
-/// One page: its state and what happened, what its items ask for and where that was found, what there
-/// is for it and who has the rest, quota trees, its objects and pods, when it is looked at next. What
-/// the queue would decide now is found by the same rules and settings. Nothing is written.
+/// Of every object: its state and conditions, what controllers hold back and why, what the subsystems know about
+/// it, and the last events. Of an AppWrapper: its state and what happened, what its items ask for and where that
+/// was found, what there is for it and who has the rest, quota trees, its objects and pods, when it is looked at
+/// next. What the queue would decide now is found by the same rules and settings. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   gantry explain appwrapper/train
   gantry explain aw/train -n team-a
   gantry explain aw train -o json
   gantry explain aw/train -f jobs/ -f nodes.yaml     before there is a cluster
+  gantry explain pod/web-0
+  gantry explain deviceclaim/gpu -n team-a
+  gantry explain node/gpu-0 -o yaml
 
 For the fields of a kind there is `kubectl explain appwrapper.spec`; for the devices of a pod `gantry
 schedule POD --explain`.")]
 pub(super) struct Arguments {
-    /// What: appwrapper/NAME, or aw/NAME; the name may also stand alone after the kind.
+    /// What: appwrapper/NAME, aw/NAME, pod/NAME; the name may also stand alone after the kind.
     #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     words: Vec<String>,
 
@@ -45,7 +52,7 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "FORM")]
     output: Option<Form>,
 
-    /// Files instead of a cluster: AppWrappers, nodes, pods, quota trees.
+    /// Files instead of a cluster, for an AppWrapper: AppWrappers, nodes, pods, quota trees.
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<PathBuf>,
 
@@ -66,7 +73,11 @@ struct Page<'a> {
 
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<End> {
     let clock = Clock::system();
-    let key = Key::new(&arguments.namespace, name(&arguments.words)?);
+    let (kind, name) = named(&arguments.words)?;
+    if !is_app_wrapper(kind) {
+        return run_for_object(arguments, kind, name, &clock, output);
+    }
+    let key = Key::new(&arguments.namespace, name);
     let (snapshot, found) = match arguments.filename.is_empty() {
         true => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -120,27 +131,53 @@ impl Arguments {
     }
 }
 
-/// The name of the AppWrapper that is meant.
-fn name(words: &[String]) -> anyhow::Result<&str> {
+/// The page about an object of any other kind.
+fn run_for_object(
+    arguments: &Arguments,
+    kind: &str,
+    name: &str,
+    clock: &Clock,
+    output: &mut Output,
+) -> anyhow::Result<End> {
+    if !arguments.filename.is_empty() {
+        bail!("cannot explain a {kind:?} from files: only AppWrappers are; leave out --filename");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let page = runtime.block_on(async {
+        let cluster = arguments.reach.reach().await?;
+        let found = arguments.settings.find(&cluster).await?;
+        let named = Named { kind, name, namespace: &arguments.namespace };
+        object::explain(&cluster, &named, &found.all, clock.now(), output).await
+    })?;
+    match arguments.output {
+        None => output.result_text(&page.text())?,
+        Some(form) => output.result_text(&render(&page, form)?)?,
+    }
+    Ok(End::Done)
+}
+
+/// The kind and the name that are meant.
+fn named(words: &[String]) -> anyhow::Result<(&str, &str)> {
     let (kind, name) = match words {
         [kind, name] => (kind.as_str(), name.as_str()),
         [one] => match one.split_once('/') {
             Some((kind, name)) => (kind, name),
-            None => bail!("name one AppWrapper: gantry explain appwrapper/{one}"),
+            None => bail!("name one object: gantry explain KIND/{one}, such as appwrapper/{one}"),
         },
-        _ => bail!("name one AppWrapper: gantry explain appwrapper/NAME"),
+        _ => bail!("name one object: gantry explain KIND/NAME"),
     };
-    let plain = kind.split('.').next().unwrap_or_default().to_lowercase();
-    if !matches!(plain.as_str(), "aw" | "appwrapper" | "appwrappers") {
+    if name.is_empty() || kind.is_empty() {
         bail!(
-            "cannot explain a {kind:?}: this tells of AppWrappers; for fields of kinds there is \
-             kubectl explain"
+            "name one object: gantry explain {}/NAME",
+            if kind.is_empty() { "KIND" } else { kind }
         );
     }
-    if name.is_empty() {
-        bail!("name one AppWrapper: gantry explain {kind}/NAME");
-    }
-    Ok(name)
+    Ok((kind, name))
+}
+
+fn is_app_wrapper(kind: &str) -> bool {
+    let plain = kind.strip_suffix(".workload.codeflare.dev").unwrap_or(kind).to_lowercase();
+    matches!(plain.as_str(), "aw" | "appwrapper" | "appwrappers")
 }
 
 #[cfg(test)]
@@ -148,19 +185,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_app_wrapper_is_named_in_every_way_that_kubectl_takes() {
+    fn an_object_is_named_in_every_way_that_kubectl_takes() {
         let table = [
-            ("aw/a", Ok("a")),
-            ("appwrapper/a", Ok("a")),
-            ("appwrappers.workload.codeflare.dev/a", Ok("a")),
-            ("AppWrapper a", Ok("a")),
-            ("a", Err("gantry explain appwrapper/a")),
-            ("pod/a", Err("cannot explain a \"pod\"")),
+            ("aw/a", Ok(("aw", "a", true))),
+            ("appwrapper/a", Ok(("appwrapper", "a", true))),
+            (
+                "appwrappers.workload.codeflare.dev/a",
+                Ok(("appwrappers.workload.codeflare.dev", "a", true)),
+            ),
+            ("AppWrapper a", Ok(("AppWrapper", "a", true))),
+            ("pod/a", Ok(("pod", "a", false))),
+            ("appwrapper.example.com/a", Ok(("appwrapper.example.com", "a", false))),
+            ("a", Err("gantry explain KIND/a, such as appwrapper/a")),
             ("aw/", Err("gantry explain aw/NAME")),
+            ("/a", Err("gantry explain KIND/NAME")),
         ];
         for (line, expected) in table {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            match (name(&words), expected) {
+            let found = named(&words).map(|(kind, name)| (kind, name, is_app_wrapper(kind)));
+            match (found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{line}"),
                 (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{error}"),
                 (found, _) => panic!("{line}: {found:?}"),

@@ -13,6 +13,7 @@ use crate::cli::reach::{AskError, Reached};
 use crate::config::document;
 use crate::config::operator::settle;
 use crate::config::source::{self, File, LEGACY, Map, OWN, Seen, Source, Step};
+use crate::config::values::Values;
 use crate::manifests;
 use crate::subsystems::CONTROLLERS;
 use crate::up::STATUS_PATH;
@@ -42,6 +43,8 @@ pub(in crate::cli) struct Found {
     pub(in crate::cli) source: String,
     /// The keys below `mcad`, as the file has them.
     pub(in crate::cli) values: Value,
+    /// All settings.
+    pub(in crate::cli) all: Values,
     /// What its user should know about them.
     pub(in crate::cli) warnings: Vec<String>,
 }
@@ -263,6 +266,7 @@ fn read(text: &str, source: String, name: &str) -> anyhow::Result<Found> {
         settings: configuration::settings(&checked.values)?,
         source,
         values: checked.values.tree()["mcad"].clone(),
+        all: checked.values,
         warnings,
     })
 }

@@ -1,0 +1,371 @@
+//! The page about an object of any kind: what every object has, and what subsystems add.
+
+use std::fmt::Write as _;
+
+use anyhow::bail;
+use gantry_controller::discovery::ResourceList;
+use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, World};
+use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
+use gantry_subsystem::settings::Values;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::reach::{AskError, Reached};
+use crate::output::Output;
+use crate::subsystems::SUBSYSTEMS;
+use crate::up::STATUS_PATH;
+
+/// The most events that are shown, the newest.
+const MOST_EVENTS: usize = 10;
+
+/// What there is to say about one object.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ObjectPage {
+    /// Its kind.
+    kind: String,
+    /// Its namespace and name.
+    object: String,
+    /// Its phase or state, if it has one.
+    state: Option<String>,
+    /// Its conditions.
+    conditions: Vec<Condition>,
+    /// What controllers hold back about it; absent where that cannot be read.
+    held: Option<Vec<HeldReason>>,
+    /// What happened, the newest last.
+    events: Vec<Event>,
+    /// What subsystems add, by subsystem.
+    subsystems: serde_json::Map<String, Value>,
+    #[serde(skip)]
+    sections: Vec<Explanation>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Condition {
+    r#type: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct HeldReason {
+    controller: String,
+    reason: String,
+    message: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Event {
+    at: String,
+    r#type: String,
+    reason: String,
+    message: String,
+    count: u64,
+}
+
+/// Which object is meant.
+#[derive(Debug)]
+pub(super) struct Named<'a> {
+    /// The kind as it was typed.
+    pub(super) kind: &'a str,
+    /// The name.
+    pub(super) name: &'a str,
+    /// The namespace, for kinds that have one.
+    pub(super) namespace: &'a str,
+}
+
+/// Reads everything about an object.
+pub(super) async fn explain(
+    cluster: &Reached,
+    named: &Named<'_>,
+    values: &Values,
+    now: Timestamp,
+    output: &mut Output,
+) -> anyhow::Result<ObjectPage> {
+    let resource = find_resource(cluster, named.kind).await?;
+    let namespace = match resource.scope {
+        Scope::Namespaced => named.namespace,
+        Scope::Cluster => "",
+    };
+    let key = Key::new(namespace, named.name);
+    let object = match cluster.get(&resource.path(&key)?).await {
+        Err(AskError::Absent { .. }) => {
+            let place = match resource.scope {
+                Scope::Namespaced => format!(" -n {namespace}"),
+                Scope::Cluster => String::new(),
+            };
+            bail!(
+                "there is no {} {key}; `kubectl get {resource}{place}` lists them",
+                resource.kind
+            );
+        }
+        object => object?,
+    };
+    let mut page = ObjectPage {
+        kind: resource.kind.to_string(),
+        object: key.to_string(),
+        state: state(&object),
+        conditions: conditions(&object),
+        held: held(cluster, &resource, &key).await?,
+        events: events(cluster, &resource, &key, output).await?,
+        ..ObjectPage::default()
+    };
+    for subsystem in SUBSYSTEMS {
+        for explain in subsystem.explain {
+            let said = section(cluster, explain, &resource, &key, values, now, output).await?;
+            if let Some(said) = said {
+                page.subsystems.insert(subsystem.name.to_owned(), said.facts.clone());
+                page.sections.push(said);
+            }
+        }
+    }
+    Ok(page)
+}
+
+impl ObjectPage {
+    /// The page for people.
+    pub(super) fn text(&self) -> String {
+        let Self { kind, object, state, conditions, held, events, sections, .. } = self;
+        let mut text = format!("{kind} {object}");
+        if let Some(state) = state {
+            // Writing to a text cannot fail.
+            let _ = write!(text, ": {state}");
+        }
+        text.push('\n');
+        let mut section = |title: &str, lines: Vec<String>| {
+            if !lines.is_empty() {
+                let _ = write!(text, "\n{title}\n");
+                for line in lines {
+                    let _ = writeln!(text, "  {line}");
+                }
+            }
+        };
+        let joined = |reason: &str, message: &str| match (reason, message) {
+            ("", message) => message.to_owned(),
+            (reason, "") => reason.to_owned(),
+            (reason, message) => format!("{reason}: {message}"),
+        };
+        let conditions = conditions.iter().map(|it| {
+            let why = joined(&it.reason, &it.message);
+            format!("{}={}  {why}", it.r#type, it.status).trim_end().to_owned()
+        });
+        section("conditions", conditions.collect());
+        let held = held.iter().flatten();
+        let held =
+            held.map(|it| format!("{} ({})", joined(&it.reason, &it.message), it.controller));
+        section("held back", held.collect());
+        for Explanation { title, lines, .. } in sections {
+            section(title, lines.clone());
+        }
+        let events = events.iter().map(|it| {
+            let times = if it.count > 1 { format!(" (x{})", it.count) } else { String::new() };
+            format!("{}  {}  {}{times}", it.at, it.r#type, joined(&it.reason, &it.message))
+        });
+        section("events", events.collect());
+        text
+    }
+}
+
+/// The resource that somebody means: `pod`, `po`, `deviceclaims.devmgmtproto.k8s.io`.
+async fn find_resource(cluster: &Reached, word: &str) -> anyhow::Result<Resource> {
+    let (name, group) = word.split_once('.').map_or((word, None), |(name, it)| (name, Some(it)));
+    let mut versions = Vec::new();
+    if group.is_none() {
+        versions.push("v1".to_owned());
+    }
+    let groups = cluster.get(&ApiPath::from_static("/apis")).await?;
+    for served in groups["groups"].as_array().into_iter().flatten() {
+        if group.is_none_or(|it| served["name"] == it) {
+            let preferred = served["preferredVersion"]["groupVersion"].as_str();
+            versions.extend(preferred.map(str::to_owned));
+        }
+    }
+    for version in versions {
+        let document = match cluster.get(&ApiPath::version(&version)?).await {
+            Ok(document) => document,
+            // A group whose own server is away hides no other.
+            Err(AskError::Absent { .. } | AskError::Refused { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(found) = ResourceList::read(&version, &document)?.resource_called(name) {
+            return Ok(found.resource);
+        }
+    }
+    bail!("the cluster has no kind {word:?}; `kubectl api-resources` lists them")
+}
+
+fn text(object: &Value, pointer: &str) -> String {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn state(object: &Value) -> Option<String> {
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        let finalizers = object["metadata"]["finalizers"].as_array();
+        let names: Vec<&str> = finalizers.into_iter().flatten().filter_map(Value::as_str).collect();
+        return Some(match names.as_slice() {
+            [] => "being deleted".to_owned(),
+            names => format!("being deleted; finalizers: {}", names.join(", ")),
+        });
+    }
+    let fields = ["/status/phase", "/status/state"].map(|it| text(object, it));
+    fields.into_iter().find(|it| !it.is_empty())
+}
+
+fn conditions(object: &Value) -> Vec<Condition> {
+    let all = object["status"]["conditions"].as_array().into_iter().flatten();
+    let condition = |it: &Value| Condition {
+        r#type: text(it, "/type"),
+        status: text(it, "/status"),
+        reason: text(it, "/reason"),
+        message: text(it, "/message"),
+    };
+    all.map(condition).collect()
+}
+
+/// What the controllers of `gantry up` hold back about an object.
+async fn held(
+    cluster: &Reached,
+    resource: &Resource,
+    key: &Key,
+) -> Result<Option<Vec<HeldReason>>, AskError> {
+    let page = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
+        Ok(page) => page,
+        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let about = |it: &&Value| {
+        it["resource"] == resource.to_string()
+            && it["namespace"] == key.namespace()
+            && it["name"] == key.name()
+    };
+    let all = page["held"].as_array().into_iter().flatten().filter(about);
+    let reason = |it: &Value| HeldReason {
+        controller: text(it, "/controller"),
+        reason: text(it, "/reason"),
+        message: text(it, "/message"),
+    };
+    Ok(Some(all.map(reason).collect()))
+}
+
+async fn events(
+    cluster: &Reached,
+    resource: &Resource,
+    key: &Key,
+    output: &mut Output,
+) -> anyhow::Result<Vec<Event>> {
+    let selector =
+        format!("involvedObject.kind={},involvedObject.name={}", resource.kind, key.name());
+    // Events about objects beside namespaces are in any of them.
+    let path = ApiPath::collection("v1", key.namespace(), "events")?;
+    let path = path.with(Parameter::FieldSelector(&selector));
+    let mut found = match cluster.items(&path).await {
+        Ok(found) => found,
+        Err(AskError::Forbidden { .. }) => {
+            output.warning("may not read events: none are shown");
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let time = |it: &Value| {
+        let fields = ["/series/lastObservedTime", "/lastTimestamp", "/eventTime"];
+        let own = fields.map(|field| text(it, field)).into_iter().find(|it| !it.is_empty());
+        own.unwrap_or_else(|| text(it, "/metadata/creationTimestamp"))
+    };
+    found.sort_by_cached_key(time);
+    let skip = found.len().saturating_sub(MOST_EVENTS);
+    let event = |it: &Value| Event {
+        at: time(it),
+        r#type: text(it, "/type"),
+        reason: text(it, "/reason"),
+        message: text(it, "/message"),
+        count: it["series"]["count"].as_u64().or_else(|| it["count"].as_u64()).unwrap_or(1),
+    };
+    Ok(found.iter().skip(skip).map(event).collect())
+}
+
+/// What one page of a subsystem says.
+async fn section(
+    cluster: &Reached,
+    page: &ExplainPage,
+    resource: &Resource,
+    key: &Key,
+    values: &Values,
+    now: Timestamp,
+    output: &mut Output,
+) -> anyhow::Result<Option<Explanation>> {
+    let own = (page.resource)();
+    if (&own.group, &own.plural) != (&resource.group, &resource.plural) {
+        return Ok(None);
+    }
+    let world = World::new((page.kinds)());
+    let mut unread = Vec::new();
+    for kind in (page.kinds)() {
+        let resource = kind.resource();
+        let objects = match cluster.items(&resource.collection("")?).await {
+            Ok(objects) => objects,
+            Err(AskError::Absent { .. }) => Vec::new(),
+            Err(AskError::Forbidden { .. }) if *resource == own => {
+                vec![cluster.get(&resource.path(key)?).await?]
+            }
+            Err(AskError::Forbidden { path, .. }) => {
+                output.warning(format_args!("may not read {path}: the page says less"));
+                unread.push(resource.clone());
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let Some(shelf) = world.find(resource) else { continue };
+        for object in objects {
+            if let Err(error) = shelf.saw(&object.to_string()) {
+                output.warning(format_args!("{error}"));
+            }
+        }
+    }
+    let request = ExplainRequest { key, world: &world, unread: &unread, values, now };
+    Ok((page.explain)(&request))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_is_known_and_leaves_out_what_is_not() {
+        let object = json!({"metadata": {}, "status": {"phase": "Pending", "conditions": [
+            {"type": "Ready", "status": "False", "reason": "NoNode", "message": "no node fits"},
+            {"type": "Fine", "status": "True"},
+        ]}});
+        let page = ObjectPage {
+            kind: "Pod".to_owned(),
+            object: "n/p".to_owned(),
+            state: state(&object),
+            conditions: conditions(&object),
+            held: Some(vec![HeldReason {
+                controller: "scheduler".to_owned(),
+                reason: "Unschedulable".to_owned(),
+                message: "0/3 nodes".to_owned(),
+            }]),
+            events: vec![Event {
+                at: "2026-01-01T00:00:00Z".to_owned(),
+                r#type: "Warning".to_owned(),
+                reason: "FailedScheduling".to_owned(),
+                message: "0/3".to_owned(),
+                count: 2,
+            }],
+            ..ObjectPage::default()
+        };
+        let expected = "Pod n/p: Pending\n\nconditions\n  Ready=False  NoNode: no node fits\n  \
+                        Fine=True\n\nheld back\n  Unschedulable: 0/3 nodes (scheduler)\n\nevents\n  \
+                        2026-01-01T00:00:00Z  Warning  FailedScheduling: 0/3 (x2)\n";
+        assert_eq!(page.text(), expected);
+        let bare =
+            ObjectPage { kind: "A".to_owned(), object: "b".to_owned(), ..Default::default() };
+        assert_eq!(bare.text(), "A b\n");
+        let going = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["f"]}});
+        assert_eq!(state(&going).unwrap(), "being deleted; finalizers: f");
+    }
+}
