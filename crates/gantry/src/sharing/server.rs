@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_reconcile::{ApiPath, InvalidPath, Parameter};
 use gantry_sharing::inventory::ObjectKind;
 use http::Method;
@@ -237,7 +238,7 @@ impl Server {
                 _ => Fault::Refused(message),
             },
             error @ (ReadError::NoAnswer(_) | ReadError::Garbled(_)) => {
-                Fault::NoAnswer(chain(&error))
+                Fault::NoAnswer(error_chain(&error))
             }
         })
     }
@@ -252,18 +253,4 @@ fn without_contents(owners: &Value) -> Option<Value> {
     let ours = owners.iter_mut().find(ours).filter(|it| it["fieldsV1"] != kept)?;
     ours["fieldsV1"] = kept;
     Some(Value::Array(owners))
-}
-
-/// An error with its causes, each said once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
-        }
-        source = cause.source();
-    }
-    said
 }

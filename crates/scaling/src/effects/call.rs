@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -159,10 +160,10 @@ impl Caller {
         }
         let exchange = async {
             let answer = self.pool.request(request).await;
-            let answer = answer.map_err(|error| later(chain(&error)))?;
+            let answer = answer.map_err(|error| later(error_chain(&error)))?;
             let (parts, body) = answer.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
-            let body = body.map_err(|error| later(chain(&*error)))?.to_bytes();
+            let body = body.map_err(|error| later(error_chain(&*error)))?.to_bytes();
             let wait = parts.headers.get(RETRY_AFTER);
             let wait = wait.and_then(|it| it.to_str().ok()?.parse().ok()).map(Duration::from_secs);
             Ok(Answer { status: parts.status, wait, body })
@@ -243,21 +244,6 @@ pub(super) fn encode(text: &str) -> String {
         }
     }
     out
-}
-
-/// The whole story of an error in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// The roots of the machine, read once: they change with its packages, not while a process runs.
