@@ -15,6 +15,5 @@ pub mod questions;
 pub mod queue_pages;
 pub mod sample_driver;
 pub mod server;
-pub mod sharing;
 pub mod up;
 pub mod version;

@@ -155,7 +155,6 @@ impl Client {
     }
 
     fn connectable(&self, hook: &Hook) -> Result<gantry_http_client::Client, CallError> {
-        let name = hook.server_name();
         let roots = match hook.authority.is_empty() {
             true => Roots::System,
             false => Roots::Bundle(hook.authority.clone()),
@@ -163,7 +162,7 @@ impl Client {
         let (place, services) = (hook.place.clone(), Arc::clone(&self.0.services));
         let settings = Settings {
             roots,
-            server_name: Some(name.clone()),
+            server_name: Some(hook.server_name()),
             // One request at a time per connection: the calls to a service are then spread over
             // those who serve it.
             protocols: Protocols::Http1,

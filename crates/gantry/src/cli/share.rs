@@ -7,10 +7,10 @@ use super::install::{Contents, finish};
 use super::reach::Reach;
 use super::{End, Form, render};
 use crate::output::Output;
-use crate::sharing::report::Report;
-use crate::sharing::server::Server;
-use crate::sharing::status::look;
-use crate::sharing::sweep::sweep;
+use gantry_sharing::effects::report::Report;
+use gantry_sharing::effects::server::Server;
+use gantry_sharing::effects::status::look;
+use gantry_sharing::effects::sweep::sweep;
 
 /// Show what installations in one cluster share.
 #[derive(Debug, clap::Args)]

@@ -11,11 +11,11 @@ use super::install::{finish, time};
 use super::reach::Reach;
 use super::{End, Form};
 use crate::output::Output;
-use crate::sharing::install::{left_to_administrator, may_install_roles};
-use crate::sharing::report::{Line, Outcome, Report};
-use crate::sharing::server::{Fault, Server};
-use crate::sharing::source::Source;
-use crate::sharing::uninstall::{self, Bindings, Options};
+use gantry_sharing::effects::install::{left_to_administrator, may_install_roles};
+use gantry_sharing::effects::report::{Line, Outcome, Report};
+use gantry_sharing::effects::server::{Fault, Server};
+use gantry_sharing::effects::source::Source;
+use gantry_sharing::effects::uninstall::{self, Bindings, Options};
 
 /// Remove what installations in one cluster share, as far as nobody else needs it.
 ///

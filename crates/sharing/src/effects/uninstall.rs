@@ -6,17 +6,17 @@ use std::time::Duration;
 use gantry_api::object::KINDS;
 use gantry_process::clock::Moment;
 use gantry_reconcile::ApiPath;
-use gantry_sharing::definition::Definition;
-use gantry_sharing::finalizers::{self, Held, Which};
-use gantry_sharing::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
-use gantry_sharing::manifest::Manifest;
-use gantry_sharing::node_view;
-use gantry_sharing::removal::{self, Decision, Force, Usage};
 use serde_json::{Value, json};
 
 use super::install::published_roles;
 use super::report::{Line, Outcome};
 use super::server::{Fault, PAUSE, Server};
+use crate::definition::Definition;
+use crate::finalizers::{self, Held, Which};
+use crate::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
+use crate::manifest::Manifest;
+use crate::node_view;
+use crate::removal::{self, Decision, Force, Usage};
 
 /// How things are removed.
 #[derive(Clone, Debug)]

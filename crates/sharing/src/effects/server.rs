@@ -6,9 +6,10 @@ use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_process::clock::Clock;
 use gantry_process::error_chain;
 use gantry_reconcile::{ApiPath, InvalidPath, Parameter};
-use gantry_sharing::inventory::ObjectKind;
 use http::Method;
 use serde_json::{Value, json};
+
+use crate::inventory::ObjectKind;
 
 /// The name under which everything is applied, whoever runs the command: so each build takes over from
 /// the one before.

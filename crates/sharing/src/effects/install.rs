@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use gantry_process::clock::Moment;
-use gantry_sharing::admin_roles::admin_roles;
-use gantry_sharing::conditional_apply::{Decision, Foreign, Left, Mode, decide};
-use gantry_sharing::definition::Definition;
-use gantry_sharing::inventory::{CLUSTER_ADMIN, ObjectKind};
-use gantry_sharing::manifest::Manifest;
-use gantry_sharing::merge::would_change;
-use gantry_sharing::{node_view, policies};
 use serde_json::Value;
 
 use super::report::{Line, Outcome, difference, shown};
 use super::server::{Fault, PAUSE, Server};
+use crate::admin_roles::admin_roles;
+use crate::conditional_apply::{Decision, Foreign, Left, Mode, decide};
+use crate::definition::Definition;
+use crate::inventory::{CLUSTER_ADMIN, ObjectKind};
+use crate::manifest::Manifest;
+use crate::merge::would_change;
+use crate::{node_view, policies};
 
 /// How definitions are installed.
 #[derive(Clone, Copy, Debug)]
@@ -243,7 +243,7 @@ pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<Line> {
 /// # Errors
 /// The server did not say.
 pub async fn may_install_roles(server: &Server) -> Result<bool, Fault> {
-    server.may("patch", ObjectKind::ClusterRole, gantry_sharing::admin_roles::FMA_CRD_ADMIN).await
+    server.may("patch", ObjectKind::ClusterRole, crate::admin_roles::FMA_CRD_ADMIN).await
 }
 
 /// What is said of roles that are left to the administrator.

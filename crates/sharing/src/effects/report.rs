@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use gantry_sharing::inventory::{ObjectKind, owner_of};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::server::Fault;
+use crate::inventory::{ObjectKind, owner_of};
 
 /// What a command did, object by object.
 #[derive(Clone, Debug, Serialize)]
@@ -161,7 +161,7 @@ impl Report {
 #[must_use]
 pub fn request(role: &str) -> String {
     match role {
-        gantry_sharing::inventory::CLUSTER_ADMIN => {
+        crate::inventory::CLUSTER_ADMIN => {
             "this is for an administrator of the cluster (ClusterRole cluster-admin)".to_owned()
         }
         role => format!(

@@ -1,13 +1,13 @@
 //! Takes away namespaces of test runs whose last day is over.
 
-use gantry_sharing::expiry::{EXPIRES, Verdict, judge};
-use gantry_sharing::finalizers::Which;
-use gantry_sharing::inventory::ObjectKind;
 use jiff::civil::Date;
 
 use super::report::{Line, Outcome};
 use super::server::{Fault, Server};
 use super::uninstall::free_pods;
+use crate::expiry::{EXPIRES, Verdict, judge};
+use crate::finalizers::Which;
+use crate::inventory::ObjectKind;
 
 /// Deletes what is due on this day, and frees the pods in it: their controllers go with the namespace,
 /// and nobody would be left to let them go. What somebody gave another day meanwhile stays.

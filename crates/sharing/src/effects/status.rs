@@ -4,17 +4,17 @@
 use std::fmt::Write as _;
 
 use gantry_reconcile::ApiPath;
-use gantry_sharing::conditional_apply::{Decision, Foreign, Mode, decide};
-use gantry_sharing::definition::{Definition, Manager, managers};
-use gantry_sharing::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
-use gantry_sharing::removal::Usage;
-use gantry_sharing::{node_view, policies};
 use serde::Serialize;
 
 use super::report::request;
 use super::server::{Fault, Server};
 use super::source::Source;
 use super::uninstall::usage;
+use crate::conditional_apply::{Decision, Foreign, Mode, decide};
+use crate::definition::{Definition, Manager, managers};
+use crate::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
+use crate::removal::Usage;
+use crate::{node_view, policies};
 
 /// What there is to say about a cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -325,7 +325,7 @@ impl std::fmt::Display for Kind {
             Seen::Absent => f.write_str("absent")?,
             Seen::Forbidden => f.write_str("may not be read")?,
             Seen::Present(read) => {
-                let version = |it: &gantry_sharing::definition::Version| {
+                let version = |it: &crate::definition::Version| {
                     let stored = if it.storage { " (stored)" } else { "" };
                     let served = if it.served { "" } else { " (not served)" };
                     format!("{}{stored}{served}", it.name)
