@@ -155,3 +155,53 @@ fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), SourceErro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use gantry_process::error_chain;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_installed_names_the_file_and_the_reason() {
+        let definition = "apiVersion: v1\nkind: ConfigMap\n";
+        let table = [
+            ("nothing there", None, "could not list {}/crd: No such file"),
+            ("no YAML", Some(("crd/README.md", "x")), "{}/crd holds no YAML files"),
+            ("half a document", Some(("crd/a.yaml", "a: [")), "cannot use {}/crd/a.yaml: "),
+            ("another kind", Some(("crd/below/a.yml", definition)), "{}/crd/below/a.yml: "),
+        ];
+        for (why, file, expected) in table {
+            let folder = tempfile::tempdir().unwrap();
+            if let Some((name, text)) = file {
+                let path = folder.path().join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let error = error_chain(&Source::folder(folder.path(), &[]).unwrap_err());
+            let expected = expected.replace("{}", &folder.path().display().to_string());
+            assert!(error.starts_with(&expected), "{why}: {error}");
+        }
+        let error = Source::built_in(&["x.test".to_owned()]).unwrap_err().to_string();
+        assert!(error.starts_with("--group x.test: no such API group; choose from "), "{error}");
+    }
+
+    #[test]
+    fn policies_come_from_files_with_nothing_else_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let kept = Manifest::built_in(&[FMA_GROUP.to_owned()]).remove(0);
+        write("crd/a.yaml", &kept.object().to_string());
+        let text: Vec<String> = policies::policies().iter().map(Value::to_string).collect();
+        write("validating-admission-policies/a.yaml", &text.join("\n---\n"));
+        let source = Source::folder(folder.path(), &[]).unwrap();
+        assert_eq!((source.definitions.len(), source.policies.len()), (1, 4));
+        write("validating-admission-policies/b.yaml", "apiVersion: v1\nkind: ConfigMap\n");
+        let error = Source::folder(folder.path(), &[]).unwrap_err().to_string();
+        assert!(error.ends_with("b.yaml holds something else than policies and their bindings"));
+    }
+}
