@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_testkit::http::{Client, Credentials, Protocol, Target, TargetError};
 
 use crate::case::{Case, CaseError, Outcome};
@@ -131,21 +132,16 @@ impl fmt::Display for Report {
         let mut failed = 0;
         for (run, error) in self.failed() {
             failed += 1;
-            writeln!(f, "FAILED {}: {}\n{}", run.case, chain(error), run.transcript.tail(TAIL))?;
+            writeln!(
+                f,
+                "FAILED {}: {}\n{}",
+                run.case,
+                error_chain(error),
+                run.transcript.tail(TAIL)
+            )?;
         }
         write!(f, "{} passed, {failed} failed", self.runs.len() - failed)
     }
-}
-
-/// An error with its causes.
-fn chain(error: &CaseError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

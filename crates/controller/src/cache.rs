@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_process::tasks::{Backoff, TaskError};
 use gantry_reconcile::world::Unreadable;
 use gantry_reconcile::{ApiPath, InvalidPath, Key, Parameter, Place, Revision};
@@ -17,7 +18,7 @@ use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::{NoAnswer, chain};
+use crate::ask::NoAnswer;
 use crate::audience::Audience;
 use crate::meters::Meters;
 use crate::rate::Limiter;
@@ -244,7 +245,7 @@ impl Reflector {
     }
 
     fn report(&self, broken: &Broken, wait: Duration) {
-        let (kind, error) = (&self.name, chain(broken));
+        let (kind, error) = (&self.name, error_chain(broken));
         self.meters.broke(kind);
         if broken.is_usual() {
             tracing::debug!(kind, error, wait = ?wait, "watch ended");
@@ -260,7 +261,7 @@ impl Reflector {
         self.meters.unreadable(kind);
         let known = &mut progress.unreadable;
         if known.len() < REPORTED && known.insert(unreadable.key.clone()) {
-            let (object, error) = (unreadable.key.to_string(), chain(unreadable));
+            let (object, error) = (unreadable.key.to_string(), error_chain(unreadable));
             tracing::warn!(kind, object, error, "object cannot be read and is left out");
         }
     }

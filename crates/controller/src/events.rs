@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use gantry_process::error_chain;
 use gantry_process::tasks::{Backoff, TaskError};
 use gantry_reconcile::{ApiPath, InvalidPath, Note, Parameter};
 use http::{Method, StatusCode};
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::{NoAnswer, Reply, ask, chain, request};
+use crate::ask::{NoAnswer, Reply, ask, request};
 use crate::meters::{Meters, Told};
 use crate::retry;
 use crate::run::Actor;
@@ -176,7 +177,7 @@ impl Scribe {
         limiter.turn().await;
         permit.check().map_err(|no| Unwritten::Refused(no.to_string()))?;
         let path = path.clone().with(Parameter::FieldManager(&actor.manager));
-        let unanswered = |error: NoAnswer| Unwritten::Unanswered(chain(&error));
+        let unanswered = |error: NoAnswer| Unwritten::Unanswered(error_chain(&error));
         let request = request(method, &path, content, body.to_string().into_bytes());
         let request = request.map_err(unanswered)?;
         ask(&actor.client, clock, *limit, request).await.map_err(unanswered)

@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_process::tasks::TaskError;
 use gantry_reconcile::{Parameter, Resource};
 use http::{Method, Request, StatusCode};
@@ -18,7 +19,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::oneshot;
 
-use crate::ask::{Reply, ask, chain, request};
+use crate::ask::{Reply, ask, request};
 use crate::meters::Meters;
 
 mod election;
@@ -181,7 +182,7 @@ impl Keeper {
         };
         match ask(&self.settings.client, &self.clock, limit, request).await {
             Ok(reply) => heard(what, &reply),
-            Err(error) => Heard::Nothing(chain(&error)),
+            Err(error) => Heard::Nothing(error_chain(&error)),
         }
     }
 
@@ -203,7 +204,7 @@ impl Keeper {
                 request(Method::PATCH, &path.with(manager), content, body)
             }
         };
-        request.map_err(|error| chain(&error))
+        request.map_err(|error| error_chain(&error))
     }
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_reconcile::{InvalidPath, Outcome, Reference, Refusal, User, Write};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
-use crate::ask::{ask, chain, request};
+use crate::ask::{ask, request};
 use crate::lease::{NotLeading, Permit};
 use crate::rate::Limiter;
 use crate::run::Actor;
@@ -72,7 +73,7 @@ impl Writer {
         };
         let mut request = match request {
             Ok(request) => request,
-            Err(error) => return Outcome::Unanswered(chain(&error)).into(),
+            Err(error) => return Outcome::Unanswered(error_chain(&error)).into(),
         };
         if let Some(user) = user {
             if !actor.acts_for_users {
@@ -93,7 +94,7 @@ impl Writer {
             // May be dropped: nobody knows then whether the write took, and that is what is said.
             reply = ask(&actor.client, &self.clock, self.limit, request) => match reply {
                 Ok(reply) => answer::read(write, &reply),
-                Err(error) => Outcome::Unanswered(chain(&error)).into(),
+                Err(error) => Outcome::Unanswered(error_chain(&error)).into(),
             },
         }
     }
@@ -138,7 +139,7 @@ impl Writer {
         let Ok(path) = object.resource.path(&object.key) else { return Ok(None) };
         let request = match request(Method::GET, &path, "", Vec::new()) {
             Ok(request) => request,
-            Err(error) => return unanswered(chain(&error)),
+            Err(error) => return unanswered(error_chain(&error)),
         };
         match ask(&actor.client, &self.clock, self.limit, request).await {
             Ok(reply) if reply.status == StatusCode::NOT_FOUND => Ok(None),
@@ -147,7 +148,7 @@ impl Writer {
                 Err(error) => unanswered(format!("cannot read the answer: {error}")),
             },
             Ok(reply) => unanswered(reply.refusal().message),
-            Err(error) => unanswered(chain(&error)),
+            Err(error) => unanswered(error_chain(&error)),
         }
     }
 }

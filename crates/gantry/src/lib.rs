@@ -15,7 +15,6 @@ pub mod questions;
 pub mod queue_pages;
 pub mod sample_driver;
 pub mod server;
-pub mod sharing;
 mod status_page;
 pub mod subsystems;
 pub mod up;

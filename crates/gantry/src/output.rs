@@ -3,12 +3,12 @@
 //! Colour follows the terminal, `NO_COLOR`, `CLICOLOR_FORCE` and `--color`. A reader that goes away
 //! (`gantry crds | head`) ends the command without a complaint.
 
-use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use gantry_process::error_chain;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
@@ -67,18 +67,7 @@ impl Output {
 
     /// Prints an error with everything that led to it, on one line.
     pub fn failure(&mut self, error: &anyhow::Error) {
-        let mut text = error.to_string();
-        let mut source: Option<&(dyn Error + 'static)> = error.source();
-        while let Some(cause) = source {
-            let cause_text = cause.to_string();
-            // Wrappers that repeat their cause would say everything twice.
-            if !text.contains(&cause_text) {
-                text.push_str(": ");
-                text.push_str(&cause_text);
-            }
-            source = cause.source();
-        }
-        self.error(text);
+        self.error(error_chain(error.as_ref()));
     }
 
     /// Flushes both streams.

@@ -9,7 +9,10 @@
 //! the process or knows a kind of the API. The binary does those, from the values returned here.
 
 pub mod clock;
+mod error_chain;
 pub mod tasks;
+
+pub use error_chain::error_chain;
 
 pub mod shutdown;
 

@@ -3,11 +3,12 @@
 //! Many people and test runs use one cluster, most of them confined to a namespace, and different
 //! commits want different contents for one object. What they share is listed in [`inventory`], with
 //! the rule for who wins. Everything here is a decision about objects that somebody else has read;
-//! nothing is read or written.
+//! only [`effects`] reads and writes.
 
 pub mod admin_roles;
 pub mod conditional_apply;
 pub mod definition;
+pub mod effects;
 pub mod expiry;
 pub mod finalizers;
 pub mod inventory;

@@ -6,21 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gantry_http_client::{
+    AddressPolicy, Body, Bounds, ClientError, Limits, Part, PlainHttp, Protocols, Roots, Settings,
+    Timeouts, TlsError,
+};
 use gantry_process::clock::Clock;
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use gantry_process::error_chain;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Uri};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector};
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::ServerName;
-use tokio::sync::Semaphore;
 
 use crate::answer;
-use crate::dial::{Dial, Resolve};
+use crate::dial::{PlaceResolver, Resolve};
 use crate::fault::{CallError, TOO_LATE, no_answer};
 use crate::hook::{Hook, Place};
-use crate::trust;
 
 /// The largest answer that is read: as much as a request may bring.
 pub const LARGEST_ANSWER: usize = 3 << 20;
@@ -33,8 +31,17 @@ const ENDPOINTS: usize = 64;
 /// that one slow endpoint cannot take all sockets of the process.
 const AT_ONCE: usize = 64;
 
-/// How long a connection without a call is kept.
-const IDLE: Duration = Duration::from_secs(60);
+/// The largest header of an answer that is read.
+const LARGEST_HEADER: usize = 400 << 10;
+
+/// No part of a call has a time-out of its own: a webhook may use its time as it likes. The longest that
+/// a configuration can give it is half a minute.
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(60),
+    handshake: Duration::from_secs(60),
+    idle: Duration::from_secs(60),
+    keep_alive: Duration::from_secs(60),
+};
 
 /// How long to wait for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +59,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     clock: Clock,
     services: Arc<dyn Resolve>,
-    agent: HeaderValue,
+    agent: &'static str,
     endpoints: Mutex<Endpoints>,
 }
 
@@ -70,20 +77,15 @@ struct Endpoints {
 }
 
 struct Known {
-    endpoint: Arc<Endpoint>,
+    /// Its connections.
+    endpoint: gantry_http_client::Client,
     last_call: u64,
-}
-
-struct Endpoint {
-    pool: legacy::Client<HttpsConnector<Dial>, Full<Bytes>>,
-    turns: Semaphore,
 }
 
 impl Client {
     /// A client without connections. `agent` is what it calls itself.
     #[must_use]
     pub fn new(clock: Clock, services: Arc<dyn Resolve>, agent: &'static str) -> Self {
-        let agent = HeaderValue::from_static(agent);
         Self(Arc::new(Inner { clock, services, agent, endpoints: Mutex::default() }))
     }
 
@@ -100,41 +102,26 @@ impl Client {
                 (format!("{}?timeout={seconds}s", hook.url()), limit)
             }
         };
-        let call = self.call(hook, &url, body);
-        match self.0.clock.timeout(limit, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(CallError::NoAnswer { url, why: TOO_LATE.to_owned() }),
-        }
-    }
-
-    async fn call(&self, hook: &Hook, url: &str, body: Bytes) -> Result<Bytes, CallError> {
-        let failed = |why: String| CallError::NoAnswer { url: url.to_owned(), why };
+        let failed = |why: String| CallError::NoAnswer { url: url.clone(), why };
         let uri: Uri = url.parse().map_err(|_| failed("invalid URL".to_owned()))?;
         let endpoint = self.endpoint(hook)?;
-        // Nobody closes it, so everybody gets a turn.
-        let _turn = endpoint.turns.acquire().await.map_err(|closed| failed(closed.to_string()))?;
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(Body::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
-        let json = HeaderValue::from_static("application/json");
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, json);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
-        headers.insert(USER_AGENT, self.0.agent.clone());
-        let answer = endpoint.pool.request(request).await;
-        let answer = answer.map_err(|error| failed(no_answer(&error, &hook.server_name())))?;
-        let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, LARGEST_ANSWER).collect().await.map_err(|error| {
-            let words = if error.is::<LengthLimitError>() {
-                format!("the answer is larger than {LARGEST_ANSWER} bytes")
-            } else {
-                no_answer(&*error, &hook.server_name())
-            };
-            CallError::Answer(format!(
-                "unexpected error when reading response body. Please retry. Original error: {words}"
-            ))
-        })?;
-        let body = body.to_bytes();
+        let bounds = Bounds { time: limit, bytes: LARGEST_ANSWER };
+        let answer = endpoint.send(request, bounds).await;
+        let (parts, body) = match answer {
+            Ok(answer) => answer.into_parts(),
+            // One that says in its header that it is too large.
+            Err(error @ ClientError::TooLarge { part: Part::Body, .. }) => {
+                return Err(unread(hook, &url, &error));
+            }
+            Err(error) => return Err(failed(no_answer(&error, &hook.server_name()))),
+        };
+        let body = body.whole().await.map_err(|error| unread(hook, &url, &error))?;
         answer::check(parts.status, &parts.headers, &body).map_err(CallError::Answer)?;
         if body.is_empty() {
             let kind = parts.headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
@@ -147,48 +134,85 @@ impl Client {
     }
 
     /// The endpoint of a hook, with the connections it has.
-    fn endpoint(&self, hook: &Hook) -> Result<Arc<Endpoint>, CallError> {
+    fn endpoint(&self, hook: &Hook) -> Result<gantry_http_client::Client, CallError> {
         let key = (hook.place.clone(), hook.authority.clone());
         let mut endpoints = self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
         endpoints.calls += 1;
         let last_call = endpoints.calls;
         if let Some(known) = endpoints.known.get_mut(&key) {
             known.last_call = last_call;
-            return Ok(Arc::clone(&known.endpoint));
+            return Ok(known.endpoint.clone());
         }
-        let endpoint = Arc::new(self.connectable(hook)?);
+        let endpoint = self.connectable(hook)?;
         if endpoints.known.len() >= ENDPOINTS {
             let idle = endpoints.known.iter().min_by_key(|(_, known)| known.last_call);
             if let Some(idle) = idle.map(|(key, _)| key.clone()) {
                 endpoints.known.remove(&idle);
             }
         }
-        endpoints.known.insert(key, Known { endpoint: Arc::clone(&endpoint), last_call });
+        endpoints.known.insert(key, Known { endpoint: endpoint.clone(), last_call });
         Ok(endpoint)
     }
 
-    fn connectable(&self, hook: &Hook) -> Result<Endpoint, CallError> {
-        let name = hook.server_name();
-        let server_name = ServerName::try_from(name.clone()).map_err(|_| CallError::NoAnswer {
-            url: hook.url(),
-            why: format!("invalid server name {name}"),
-        })?;
-        let dial = Dial { place: hook.place.clone(), services: Arc::clone(&self.0.services) };
-        // One request at a time per connection: the calls to a service are then spread over those
-        // who serve it.
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(trust::config(&hook.authority)?)
-            .https_only()
-            .with_server_name_resolver(FixedServerNameResolver::new(server_name))
-            .enable_http1()
-            .wrap_connector(dial);
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .timer(self.0.clock.hyper_timer())
-            .pool_timer(self.0.clock.hyper_timer())
-            .pool_idle_timeout(IDLE)
-            .build(connector);
-        Ok(Endpoint { pool, turns: Semaphore::new(AT_ONCE) })
+    fn connectable(&self, hook: &Hook) -> Result<gantry_http_client::Client, CallError> {
+        let roots = match hook.authority.is_empty() {
+            true => Roots::System,
+            false => Roots::Bundle(hook.authority.clone()),
+        };
+        let (place, services) = (hook.place.clone(), Arc::clone(&self.0.services));
+        let settings = Settings {
+            roots,
+            server_name: Some(hook.server_name()),
+            // One request at a time per connection: the calls to a service are then spread over
+            // those who serve it.
+            protocols: Protocols::Http1,
+            plain_http: PlainHttp::Never,
+            addresses: AddressPolicy::AllowLoopback,
+            resolver: Arc::new(PlaceResolver { place, services }),
+            timeouts: TIMEOUTS,
+            limits: Limits {
+                header_bytes: LARGEST_HEADER,
+                requests: AT_ONCE,
+                idle_connections: AT_ONCE,
+                redirects: 0,
+            },
+            ..Settings::new(self.0.agent)
+        };
+        gantry_http_client::Client::new(self.0.clock.clone(), settings).map_err(|error| match error
+        {
+            TlsError::Roots => CallError::Authority(
+                "unable to load root certificates: unable to parse bytes as PEM block".to_owned(),
+            ),
+            TlsError::ServerName(name) => {
+                CallError::NoAnswer { url: hook.url(), why: format!("invalid server name {name}") }
+            }
+            TlsError::Certificate | TlsError::Key | TlsError::Library(_) => {
+                CallError::Authority(error_chain(&error))
+            }
+        })
     }
+}
+
+/// An answer that began and could not be read to its end.
+fn unread(hook: &Hook, url: &str, error: &ClientError) -> CallError {
+    let words = match error {
+        ClientError::Late { .. } => {
+            return CallError::NoAnswer { url: url.to_owned(), why: TOO_LATE.to_owned() };
+        }
+        ClientError::TooLarge { .. } => {
+            format!("the answer is larger than {LARGEST_ANSWER} bytes")
+        }
+        ClientError::Url { .. }
+        | ClientError::Resolve { .. }
+        | ClientError::Refused { .. }
+        | ClientError::Connect { .. }
+        | ClientError::Handshake { .. }
+        | ClientError::BrokenOff(_)
+        | ClientError::Redirects(_) => no_answer(error, &hook.server_name()),
+    };
+    CallError::Answer(format!(
+        "unexpected error when reading response body. Please retry. Original error: {words}"
+    ))
 }
 
 #[cfg(test)]

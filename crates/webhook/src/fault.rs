@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::io;
 
+use gantry_http_client::ClientError;
 use rustls::CertificateError;
 
-use crate::dial::DialError;
+use crate::dial::ResolveError;
 
 /// Why a call came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,12 +31,43 @@ pub enum CallError {
 pub(crate) const TOO_LATE: &str = "context deadline exceeded";
 
 /// What happened to a request that was not answered.
-pub(crate) fn no_answer(error: &(dyn Error + 'static), server_name: &str) -> String {
+pub(crate) fn no_answer(error: &ClientError, server_name: &str) -> String {
+    match error {
+        ClientError::Resolve { host, source } => match source.downcast_ref::<ResolveError>() {
+            Some(error) => error.to_string(),
+            None => format!("dial tcp: lookup {host}: no such host"),
+        },
+        ClientError::Refused { address, why } => format!("dial tcp {address}: {why}"),
+        ClientError::Connect { address, source } => {
+            format!("dial tcp {address}: connect: {}", reason(source))
+        }
+        ClientError::Handshake { source, .. } => match error.tls() {
+            Some(error) => tls(error, server_name),
+            None => io_words(source),
+        },
+        ClientError::Late { .. } => TOO_LATE.to_owned(),
+        ClientError::BrokenOff(source) => broken_off(&**source, server_name),
+        ClientError::Url { .. } | ClientError::TooLarge { .. } | ClientError::Redirects(_) => {
+            error.to_string()
+        }
+    }
+}
+
+/// The reason as Go names it.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        io::ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        io::ErrorKind::TimedOut => "connection timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// How a connection ended: the innermost cause that has a name.
+fn broken_off(error: &(dyn Error + 'static), server_name: &str) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(fault) = error.downcast_ref::<DialError>() {
-            return fault.to_string();
-        }
         if let Some(fault) = error.downcast_ref::<rustls::Error>() {
             return tls(fault, server_name);
         }

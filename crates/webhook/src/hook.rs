@@ -38,7 +38,7 @@ pub enum Place {
     },
 }
 
-/// The port of a service that names none, and of a URL that names none.
+/// The port of a service that names none. That of a URL follows from its scheme.
 const DEFAULT_PORT: u16 = 443;
 
 impl Hook {
@@ -98,15 +98,6 @@ impl Hook {
     }
 }
 
-impl Place {
-    pub(crate) fn port(&self) -> u16 {
-        match self {
-            Self::Host { port, .. } => port.unwrap_or(DEFAULT_PORT),
-            Self::Service { port, .. } => *port,
-        }
-    }
-}
-
 /// A `clientConfig` nobody can be called with.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
@@ -153,7 +144,8 @@ mod tests {
             let hook = Hook::read(&config).unwrap();
             assert_eq!(hook.url(), url, "{why}");
             assert_eq!(hook.server_name(), name, "{why}");
-            assert_eq!(hook.place.port(), port, "{why}");
+            let called: Uri = hook.url().parse().unwrap();
+            assert_eq!(called.port_u16().unwrap_or(443), port, "{why}");
         }
     }
 

@@ -13,7 +13,6 @@ mod client;
 mod dial;
 mod fault;
 mod hook;
-mod trust;
 
 pub use client::{Client, LARGEST_ANSWER, Wait};
 pub use dial::{Resolve, ResolveError};

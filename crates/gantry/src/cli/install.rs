@@ -12,10 +12,10 @@ use super::reach::Reach;
 use super::{End, Form, render};
 use crate::config::duration;
 use crate::output::Output;
-use crate::sharing::install::{self, NodeView, Options};
-use crate::sharing::report::Report;
-use crate::sharing::server::Server;
-use crate::sharing::source::Source;
+use gantry_sharing::effects::install::{self, NodeView, Options};
+use gantry_sharing::effects::report::Report;
+use gantry_sharing::effects::server::Server;
+use gantry_sharing::effects::source::Source;
 
 /// Install what installations in one cluster share: definitions, admission policies, roles.
 ///
@@ -155,8 +155,8 @@ impl Contents {
 
     pub(super) fn source(&self) -> anyhow::Result<Source> {
         match &self.config_dir {
-            Some(folder) => Source::folder(folder, &self.group),
-            None => Source::built_in(&self.group),
+            Some(folder) => Ok(Source::folder(folder, &self.group)?),
+            None => Ok(Source::built_in(&self.group)?),
         }
     }
 }

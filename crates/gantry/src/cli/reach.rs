@@ -168,9 +168,14 @@ impl Reached {
         sent.map_err(|error| match error {
             ReadError::Refused { code, message } => self.put(path, code, message),
             error @ (ReadError::NoAnswer(_) | ReadError::Garbled(_)) => {
-                AskError::NoAnswer { place: self.place.clone(), error: error.into() }
+                self.no_answer(error.into())
             }
         })
+    }
+
+    /// No answer, or none that can be used.
+    pub(super) fn no_answer(&self, error: Box<dyn std::error::Error + Send + Sync>) -> AskError {
+        AskError::NoAnswer { place: self.place.clone(), error }
     }
 
     /// All objects of a kind, page by page.

@@ -7,10 +7,10 @@ use super::install::{Contents, finish};
 use super::reach::Reach;
 use super::{End, Form, render};
 use crate::output::Output;
-use crate::sharing::report::Report;
-use crate::sharing::server::Server;
-use crate::sharing::status::look;
-use crate::sharing::sweep::sweep;
+use gantry_sharing::effects::report::Report;
+use gantry_sharing::effects::server::Server;
+use gantry_sharing::effects::status::read_status;
+use gantry_sharing::effects::sweep::sweep;
 
 /// Show what installations in one cluster share.
 #[derive(Debug, clap::Args)]
@@ -115,7 +115,7 @@ fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<End> {
         let (client, at) = (reached.client, reached.place.to_string());
         let server = Server::new(client, Clock::system(), true);
         let own = namespace.clone().unwrap_or_else(|| server.own_namespace().to_owned());
-        let looked = look(&server, at, &source, contents.mode(), contents.foreign(), &own);
+        let looked = read_status(&server, at, &source, contents.mode(), contents.foreign(), &own);
         anyhow::Ok(looked.await?)
     })?;
     match form {

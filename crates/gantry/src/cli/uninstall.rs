@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use gantry_process::clock::Clock;
-use gantry_sharing::finalizers::Which;
 use gantry_sharing::removal::Force;
 
 use super::install::{finish, time};
 use super::reach::Reach;
 use super::{End, Form};
 use crate::output::Output;
-use crate::sharing::install::{left_to_administrator, may_install_roles};
-use crate::sharing::report::{Line, Outcome, Report};
-use crate::sharing::server::{Fault, Server};
-use crate::sharing::source::Source;
-use crate::sharing::uninstall::{self, Bindings, Options};
+use gantry_sharing::effects::install::{left_to_administrator, may_install_roles};
+use gantry_sharing::effects::report::Report;
+use gantry_sharing::effects::server::Server;
+use gantry_sharing::effects::source::Source;
+use gantry_sharing::effects::uninstall::{self, Bindings, Options};
 
 /// Remove what installations in one cluster share, as far as nobody else needs it.
 ///
@@ -117,7 +116,7 @@ async fn uninstall(arguments: &Arguments, source: &Source) -> anyhow::Result<Rep
     let all = *part == Part::All;
     let mut objects = Vec::new();
     if all || *part == Part::Finalizers {
-        objects.extend(free_pods(&server, &options).await);
+        objects.extend(uninstall::pod_finalizers(&server, &options).await);
     }
     let mut roles = *part == Part::Roles;
     if all {
@@ -151,37 +150,4 @@ async fn uninstall(arguments: &Arguments, source: &Source) -> anyhow::Result<Rep
         ),
     };
     Ok(Report { dry_run: *dry_run, objects, stays })
-}
-
-/// Frees the pods of the namespace; a line for each.
-async fn free_pods(server: &Server, options: &Options) -> Vec<Line> {
-    let which = match options.force {
-        Force::Yes => Which::All,
-        Force::No => Which::Deleted,
-    };
-    let line = |name: &str, outcome, why: String| Line {
-        kind: "Pod".to_owned(),
-        name: format!("{} -n {}", name, options.namespace),
-        outcome,
-        why,
-        ask_for: None,
-        diff: None,
-    };
-    match uninstall::free_pods(server, &options.namespace, which).await {
-        Ok(freed) => freed.into_iter().map(|it| line(&it.held.pod, it.outcome, it.why)).collect(),
-        Err(fault) => {
-            let outcome = match &fault {
-                Fault::Forbidden(_) => Outcome::Forbidden,
-                Fault::Conflict(_)
-                | Fault::NotFound(_)
-                | Fault::Refused(_)
-                | Fault::NoAnswer(_) => Outcome::Failed,
-            };
-            let mut line = line("(all)", outcome, fault.to_string());
-            if outcome == Outcome::Forbidden {
-                line.ask_for = Some("edit".to_owned());
-            }
-            vec![line]
-        }
-    }
 }

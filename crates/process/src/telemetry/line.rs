@@ -1,6 +1,6 @@
 //! The two forms of a line. Whatever is in a message or a value, a line stays one line.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::path::Path;
 use std::process;
 
@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
+
+use crate::error_chain;
 
 /// One event with everything its line shows.
 pub(super) struct Line<'event> {
@@ -154,14 +156,7 @@ impl Visit for Fields {
 
     /// With its causes: the text of an error of ours names only what was attempted.
     fn record_error(&mut self, field: &Field, error: &(dyn std::error::Error + 'static)) {
-        let mut chain = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            // Writing to a string does not fail.
-            let _ = write!(chain, ": {error}");
-            cause = error.source();
-        }
-        self.set(field.name(), chain.into());
+        self.set(field.name(), error_chain(error).into());
     }
 }
 

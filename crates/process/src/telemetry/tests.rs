@@ -62,7 +62,7 @@ fn text_is_klog_like() {
         head('I', 4)
             + r#""it \"works\"" node="n1" depth=2 controller="inner" count=3 ok=true share=0.5 nothing="NaN" kind="Some(\"x\")""#,
         head('E', 2)
-            + r#""failed 1" node="n1" depth=2 controller="inner" error="could not write\nthe log: could not write\nthe log: disk\nfull" msg="mine""#,
+            + r#""failed 1" node="n1" depth=2 controller="inner" error="could not write\nthe log: disk\nfull" msg="mine""#,
         head('W', 1) + r#""three\nlines\nhere" node="n1" controller="inner" depth="own""#,
     ];
     assert_eq!(page.lines().collect::<Vec<_>>(), expected);
@@ -84,10 +84,7 @@ fn json_is_one_object_a_line() {
     assert_eq!(lines[0], format!("{first}{caller}{fields}{rest}"));
     let objects: Vec<serde_json::Value> =
         lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(
-        objects[1]["error"],
-        "could not write\nthe log: could not write\nthe log: disk\nfull"
-    );
+    assert_eq!(objects[1]["error"], "could not write\nthe log: disk\nfull");
     assert_eq!((&objects[1]["msg"], &objects[1]["msg_"]), (&"failed 1".into(), &"mine".into()));
     assert_eq!(objects[2]["level"], "warn");
     assert_eq!((&objects[3]["level"], &objects[3]["v"]), (&"info".into(), &5.into()));

@@ -1,30 +1,29 @@
 //! One request to the service and its whole answer: over TLS, within a time and a size.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gantry_http_client::{
+    AddressPolicy, Body, Bounds, Client, ClientError, PlainHttp, Settings, Timeouts,
+};
 use gantry_process::clock::Clock;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use gantry_process::error_chain;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::secret::Secret;
 
-/// How long one call may take. The service takes seconds when it is busy.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// What one call may take: the service takes seconds when it is busy, and a page of a hundred pools is far
+/// smaller.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 4 << 20 };
 
-/// The largest answer that is read: a page of a hundred pools is far below.
-const LARGEST: usize = 4 << 20;
-
-/// How long a connection without a call is kept.
-const IDLE: Duration = Duration::from_secs(60);
+/// No part of a call is limited more than the whole.
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: BOUNDS.time,
+    handshake: BOUNDS.time,
+    idle: BOUNDS.time,
+    keep_alive: Duration::from_secs(60),
+};
 
 /// The longest text of the service that is repeated.
 const LONGEST_TEXT: usize = 512;
@@ -86,10 +85,7 @@ pub(super) struct Answer {
 
 /// Calls the service. Clones share the connections.
 #[derive(Clone, Debug)]
-pub(super) struct Caller {
-    clock: Clock,
-    pool: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-}
+pub(super) struct Caller(Client);
 
 /// What a request brings.
 pub(super) enum Content {
@@ -100,27 +96,15 @@ pub(super) enum Content {
 
 impl Caller {
     pub(super) fn new(clock: Clock) -> Result<Self, CallError> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| CallError::Tls(error.to_string()))?;
-        let config = builder.with_root_certificates(roots()).with_no_client_auth();
-        let mut dial = HttpConnector::new();
-        dial.enforce_http(false);
-        dial.set_nodelay(true);
-        // Which addresses may be called without TLS is checked before: none but this machine's.
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(dial);
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .timer(clock.hyper_timer())
-            .pool_timer(clock.hyper_timer())
-            .pool_idle_timeout(IDLE)
-            // A request that was sent twice may be done twice: that is decided elsewhere.
-            .retry_canceled_requests(false)
-            .build(connector);
-        Ok(Self { clock, pool })
+        let settings = Settings {
+            // Which addresses may be called without TLS is also checked before: none but this machine's.
+            plain_http: PlainHttp::Loopback,
+            addresses: AddressPolicy::AllowLoopback,
+            timeouts: TIMEOUTS,
+            ..Settings::new("gantry")
+        };
+        let client = Client::new(clock, settings);
+        client.map(Self).map_err(|error| CallError::Tls(error_chain(&error)))
     }
 
     /// Sends a request and reads the whole answer, whatever it says.
@@ -142,12 +126,11 @@ impl Caller {
             Content::Json(value) => (Some("application/json"), value.to_string().into()),
             Content::Form(text) => (Some("application/x-www-form-urlencoded"), text.into()),
         };
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        headers.insert(USER_AGENT, HeaderValue::from_static("gantry"));
         if let Some(kind) = kind {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         }
@@ -157,20 +140,17 @@ impl Caller {
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }
-        let exchange = async {
-            let answer = self.pool.request(request).await;
-            let answer = answer.map_err(|error| later(chain(&error)))?;
-            let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, LARGEST).collect().await;
-            let body = body.map_err(|error| later(chain(&*error)))?.to_bytes();
-            let wait = parts.headers.get(RETRY_AFTER);
-            let wait = wait.and_then(|it| it.to_str().ok()?.parse().ok()).map(Duration::from_secs);
-            Ok(Answer { status: parts.status, wait, body })
-        };
-        match self.clock.timeout(PATIENCE, exchange).await {
-            Ok(answer) => answer,
-            Err(late) => Err(later(format!("no answer came: {late}"))),
-        }
+        let answer = self.0.fetch(request, BOUNDS).await.map_err(|error| match error {
+            // All its time limits are the same.
+            ClientError::Late { limit, .. } => {
+                later(format!("no answer came: took longer than {limit:?}"))
+            }
+            error => later(error_chain(&error)),
+        })?;
+        let (parts, body) = answer.into_parts();
+        let wait = parts.headers.get(RETRY_AFTER);
+        let wait = wait.and_then(|it| it.to_str().ok()?.parse().ok()).map(Duration::from_secs);
+        Ok(Answer { status: parts.status, wait, body })
     }
 }
 
@@ -243,33 +223,6 @@ pub(super) fn encode(text: &str) -> String {
         }
     }
     out
-}
-
-/// The whole story of an error in one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = error.source();
-    }
-    text
-}
-
-/// The roots of the machine, read once: they change with its packages, not while a process runs.
-fn roots() -> Arc<RootCertStore> {
-    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-    let read = || {
-        let mut roots = RootCertStore::empty();
-        // A machine without roots believes nobody; each call then says so.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Arc::new(roots)
-    };
-    Arc::clone(ROOTS.get_or_init(read))
 }
 
 #[cfg(test)]

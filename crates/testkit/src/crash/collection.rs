@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gantry_process::error_chain;
 use serde_json::{Value, json};
 
 use super::Life;
@@ -135,7 +136,7 @@ pub(super) fn nothing_else(collection: &Collection, objects: &Objects) -> Result
 /// Sends a request that must succeed.
 pub(super) async fn succeed(client: &Client, request: Request) -> Result<Value, String> {
     let line = format!("{} {}", request.method, request.path_and_query);
-    let answer = client.send(request).await.map_err(|error| chain(&error))?;
+    let answer = client.send(request).await.map_err(|error| error_chain(&error))?;
     let status = answer.status;
     if !status.is_success() {
         return Err(format!("{line}: {status} {}", answer.text()));
@@ -156,16 +157,4 @@ pub(super) fn revision(object: &Value) -> Result<u64, String> {
     let text = object["metadata"]["resourceVersion"].as_str();
     let number = text.and_then(|text| text.parse().ok());
     number.ok_or_else(|| format!("no revision in {object}"))
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -2,9 +2,10 @@
 //!
 //! A write that does not respect the revision it was based on takes back what another was told.
 
+use gantry_process::error_chain;
 use serde_json::{Value, json};
 
-use super::collection::{COLLECTIONS, Collection, Objects, SHARED, chain, revision, succeed};
+use super::collection::{COLLECTIONS, Collection, Objects, SHARED, revision, succeed};
 use super::writer::Writer;
 use super::{Life, Report};
 use crate::http::{Client, Request};
@@ -60,7 +61,7 @@ impl Share {
             }
             _ if life.is_ending() => return Ok(false),
             Ok(answer) => return Err(format!("shared: {} {}", answer.status, answer.text())),
-            Err(error) => return Err(chain(&error)),
+            Err(error) => return Err(error_chain(&error)),
         };
         self.judge(&object)?;
         // Every value is asked for once, so that it tells which attempt was carried out.
@@ -83,7 +84,7 @@ impl Share {
             }
             _ if life.is_ending() => Ok(false),
             Ok(answer) => Err(format!("shared: {} {}", answer.status, answer.text())),
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 

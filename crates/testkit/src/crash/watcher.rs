@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use gantry_process::error_chain;
 use serde_json::Value;
 
-use super::collection::{self, Collection, Listed, chain, revision};
+use super::collection::{self, Collection, Listed, revision};
 use super::{Life, Numbered, Report};
 use crate::http::{Client, Request, Stream};
 
@@ -73,7 +74,7 @@ impl Watcher {
                 },
                 Ok(None) | Err(_) if life.is_ending() => return Ok(self),
                 Ok(None) => return Err("a watch ended by itself".to_owned()),
-                Err(error) => return Err(chain(&error)),
+                Err(error) => return Err(error_chain(&error)),
             }
         }
     }
@@ -90,7 +91,7 @@ impl Watcher {
         }
         let mut stream = self.open(client).await?;
         while self.last < until {
-            let line = stream.next_line(PATIENCE).await.map_err(|error| chain(&error))?;
+            let line = stream.next_line(PATIENCE).await.map_err(|error| error_chain(&error))?;
             let line = line.ok_or("a watch ended by itself")?;
             let line = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
             match self.take(&line, life)? {
@@ -125,7 +126,7 @@ impl Watcher {
             "{}?watch=1&allowWatchBookmarks=1&resourceVersion={}",
             self.collection.path, self.last
         );
-        let stream = client.open(Request::get(path)).await.map_err(|error| chain(&error))?;
+        let stream = client.open(Request::get(path)).await.map_err(|error| error_chain(&error))?;
         if stream.status.is_success() { Ok(stream) } else { Err(stream.status.to_string()) }
     }
 

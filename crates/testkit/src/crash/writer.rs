@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use gantry_process::error_chain;
 use serde_json::{Value, json};
 
-use super::collection::{COLLECTIONS, Collection, Objects, bare, chain, revision};
+use super::collection::{COLLECTIONS, Collection, Objects, bare, revision};
 use super::shared::Share;
 use super::{Life, Numbered, Report};
 use crate::http::{Client, Request, Response};
@@ -101,7 +102,7 @@ impl Writer {
         let answer = match client.send(request).await {
             Ok(answer) => answer,
             Err(_) if life.is_ending() => return Ok(false),
-            Err(error) => return Err(chain(&error)),
+            Err(error) => return Err(error_chain(&error)),
         };
         // A server that stops refuses; one that was killed just now may have said anything before.
         if !answer.status.is_success() && life.is_ending() {

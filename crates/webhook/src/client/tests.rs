@@ -1,5 +1,8 @@
 use std::net::SocketAddr;
+use std::pin::pin;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use gantry_testkit::hook::{Hooks, Reply};
 use serde_json::{Value, json};
 
@@ -204,13 +207,27 @@ async fn who_cannot_be_believed_or_reached_is_named() {
 async fn no_more_than_the_allowed_number_call_at_once() {
     let client = client();
     let hooks = Hooks::shared().unwrap();
-    hooks.answer("/turns", |_| Reply::Json(json!({})));
-    let hook = Hook::read(&hooks.config("/turns")).unwrap();
-    let endpoint = client.endpoint(&hook).unwrap();
-    let turns = endpoint.turns.acquire_many(u32::try_from(AT_ONCE).unwrap()).await.unwrap();
-    let short = Wait::Told(Duration::from_millis(1));
-    let late = client.post(&hook, Bytes::new(), short).await.unwrap_err();
-    assert!(late.to_string().ends_with("context deadline exceeded"), "{late}");
-    drop(turns);
-    client.post(&hook, Bytes::new(), PATIENT).await.unwrap();
+    hooks.answer("/stuck", |_| Reply::Never);
+    hooks.answer("/waits", |_| Reply::Json(json!({})));
+    let stuck = Hook::read(&hooks.config("/stuck")).unwrap();
+    let waits = Hook::read(&hooks.config("/waits")).unwrap();
+    let mut calls: FuturesUnordered<_> =
+        (0..AT_ONCE).map(|_| client.post(&stuck, Bytes::new(), PATIENT)).collect();
+    let mut last = pin!(client.post(&waits, Bytes::new(), PATIENT));
+    let all_stuck = async {
+        while hooks.heard("/stuck").len() < AT_ONCE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    // The last one is asked for as often as the others, and does not get its turn.
+    tokio::select! {
+        // In this order, so that the others have their turns first.
+        biased;
+        ended = calls.next() => panic!("{ended:?}"),
+        answer = &mut last => panic!("it is one too many: {answer:?}"),
+        () = all_stuck => {}
+    }
+    assert!(hooks.heard("/waits").is_empty());
+    drop(calls);
+    assert_eq!(last.await.unwrap(), "{}");
 }

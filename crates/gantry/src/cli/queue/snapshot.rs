@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use gantry_api::decode::{self, Decoded};
+use gantry_controller::discovery::ResourceList;
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::outlook::Sight;
 use gantry_queue::{Catalog, Dispatch, Live, Settings};
@@ -215,17 +216,9 @@ async fn served(cluster: &Reached, name: &TypeName) -> Result<Option<Resource>, 
         Err(AskError::Absent { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let served = list["resources"].as_array().into_iter().flatten();
-    let mut served = served
-        .filter(|it| it["kind"] == *name.kind && !it["name"].as_str().unwrap_or("/").contains('/'));
-    Ok(served.next().map(|found| {
-        let scope = match found["namespaced"].as_bool() {
-            Some(false) => Scope::Cluster,
-            Some(true) | None => Scope::Namespaced,
-        };
-        let plural = found["name"].as_str().unwrap_or_default().to_owned();
-        Resource { scope, ..resource(name, plural) }
-    }))
+    let list = ResourceList::read(&name.api_version, &list);
+    let list = list.map_err(|error| cluster.no_answer(error.into()))?;
+    Ok(list.resource_of(&name.kind).map(|it| it.resource))
 }
 
 /// The kind of an object as every server may have it.

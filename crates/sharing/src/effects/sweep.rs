@@ -1,20 +1,20 @@
 //! Takes away namespaces of test runs whose last day is over.
 
-use gantry_sharing::expiry::{EXPIRES, Verdict, judge};
-use gantry_sharing::finalizers::Which;
-use gantry_sharing::inventory::ObjectKind;
 use jiff::civil::Date;
 
-use super::report::{Line, Outcome};
-use super::server::{Fault, Server};
+use super::report::{ObjectReport, Outcome};
+use super::server::{RequestError, Server};
 use super::uninstall::free_pods;
+use crate::expiry::{EXPIRES, Verdict, judge};
+use crate::finalizers::Which;
+use crate::inventory::ObjectKind;
 
 /// Deletes what is due on this day, and frees the pods in it: their controllers go with the namespace,
 /// and nobody would be left to let them go. What somebody gave another day meanwhile stays.
 ///
 /// # Errors
 /// The namespaces cannot be listed.
-pub async fn sweep(server: &Server, today: Date) -> Result<Vec<Line>, Fault> {
+pub async fn sweep(server: &Server, today: Date) -> Result<Vec<ObjectReport>, RequestError> {
     let kind = ObjectKind::Namespace;
     let mut lines = Vec::new();
     for namespace in server.list(&kind.collection()).await? {
@@ -22,27 +22,27 @@ pub async fn sweep(server: &Server, today: Date) -> Result<Vec<Line>, Fault> {
         let Some(verdict) = judge(&namespace, today) else { continue };
         let line = match verdict {
             Verdict::Waits { last } => {
-                Line::new(kind, name, Outcome::Skipped, format!("its last day is {last}"))
+                ObjectReport::new(kind, name, Outcome::Skipped, format!("its last day is {last}"))
             }
             Verdict::Unknown { found } => {
                 let why = format!(
                     "annotation {EXPIRES} is {found:?}: it must be its last day, as YYYY-MM-DD"
                 );
-                Line::new(kind, name, Outcome::Refused, why)
+                ObjectReport::new(kind, name, Outcome::Refused, why)
             }
             Verdict::Going => freed(server, name, "it is going".to_owned()).await,
             Verdict::Due { last, resource_version } => {
                 let path = kind.path(name)?;
                 match server.delete(&path, &resource_version).await {
                     Ok(()) => freed(server, name, format!("its last day was {last}")).await,
-                    Err(Fault::Conflict(_)) => {
+                    Err(RequestError::Conflict(_)) => {
                         let why = "somebody changed it meanwhile; the next sweep looks again";
-                        Line::new(kind, name, Outcome::Skipped, why)
+                        ObjectReport::new(kind, name, Outcome::Skipped, why)
                     }
-                    Err(Fault::NotFound(_)) => {
-                        Line::new(kind, name, Outcome::Deleted, "somebody else deleted it")
+                    Err(RequestError::NotFound(_)) => {
+                        ObjectReport::new(kind, name, Outcome::Deleted, "somebody else deleted it")
                     }
-                    Err(fault) => Line::fault(kind, name, &fault),
+                    Err(fault) => ObjectReport::failed(kind, name, &fault),
                 }
             }
         };
@@ -51,14 +51,14 @@ pub async fn sweep(server: &Server, today: Date) -> Result<Vec<Line>, Fault> {
     Ok(lines)
 }
 
-async fn freed(server: &Server, name: &str, why: String) -> Line {
+async fn freed(server: &Server, name: &str, why: String) -> ObjectReport {
     let kind = ObjectKind::Namespace;
     match free_pods(server, name, Which::All).await {
-        Ok(freed) if freed.is_empty() => Line::new(kind, name, Outcome::Deleted, why),
+        Ok(freed) if freed.is_empty() => ObjectReport::new(kind, name, Outcome::Deleted, why),
         Ok(freed) => {
             let why = format!("{why}; pods freed: {}", freed.len());
-            Line::new(kind, name, Outcome::Deleted, why)
+            ObjectReport::new(kind, name, Outcome::Deleted, why)
         }
-        Err(fault) => Line::fault(kind, name, &fault),
+        Err(fault) => ObjectReport::failed(kind, name, &fault),
     }
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 use gantry_api::object::KINDS;
 use gantry_process::clock::Moment;
 use gantry_reconcile::ApiPath;
-use gantry_sharing::definition::Definition;
-use gantry_sharing::finalizers::{self, Held, Which};
-use gantry_sharing::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
-use gantry_sharing::manifest::Manifest;
-use gantry_sharing::node_view;
-use gantry_sharing::removal::{self, Decision, Force, Usage};
 use serde_json::{Value, json};
 
 use super::install::published_roles;
-use super::report::{Line, Outcome};
-use super::server::{Fault, PAUSE, Server};
+use super::report::{ObjectReport, Outcome};
+use super::server::{POLL_INTERVAL, RequestError, Server};
+use crate::definition::Definition;
+use crate::finalizers::{self, Held, Which};
+use crate::inventory::{FMA_GROUP, NODE_VIEW, ObjectKind, POLICIES, POLICY_BINDINGS};
+use crate::manifest::Manifest;
+use crate::node_view;
+use crate::removal::{self, Decision, Force, Usage};
 
 /// How things are removed.
 #[derive(Clone, Debug)]
@@ -34,19 +34,19 @@ pub struct Options {
 ///
 /// # Errors
 /// The server did not say.
-pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Fault> {
+pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, RequestError> {
     let mut usage = Usage::default();
     for (version, plural) in served(server, group).await? {
         let api_version = format!("{group}/{version}");
         let path = ApiPath::collection(&api_version, "", &plural)?;
         match server.list(&path).await {
             Ok(objects) => usage.add(&objects),
-            Err(Fault::Forbidden(_)) => {
+            Err(RequestError::Forbidden(_)) => {
                 usage.unseen.push(format!("{plural}.{group}"));
                 let own = ApiPath::collection(&api_version, own, &plural)?;
                 match server.list(&own).await {
                     Ok(objects) => usage.add(&objects),
-                    Err(Fault::Forbidden(_)) => {}
+                    Err(RequestError::Forbidden(_)) => {}
                     Err(fault) => return Err(fault),
                 }
             }
@@ -58,7 +58,7 @@ pub async fn usage(server: &Server, group: &str, own: &str) -> Result<Usage, Fau
 
 /// The collections of a group, each in one version. Definitions know best; who may not read them asks
 /// what is served, which may lag behind by a moment.
-async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, Fault> {
+async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, RequestError> {
     let mut kinds = Vec::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group) {
         match server.find(ObjectKind::CustomResourceDefinition, &kind.crd_name()).await {
@@ -67,19 +67,18 @@ async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, F
                     kinds.push((version.to_owned(), kind.plural.to_owned()));
                 }
             }
-            Ok(None) | Err(Fault::Forbidden(_)) => {}
+            Ok(None) | Err(RequestError::Forbidden(_)) => {}
             Err(fault) => return Err(fault),
         }
     }
     let Some(answer) = server.get(&ApiPath::group(group)?).await? else { return Ok(kinds) };
     for version in answer["versions"].as_array().into_iter().flatten() {
         let version = version["version"].as_str().unwrap_or_default();
-        let path = ApiPath::version(&format!("{group}/{version}"))?;
-        let Some(answer) = server.get(&path).await? else { continue };
-        for resource in answer["resources"].as_array().into_iter().flatten() {
-            let plural = resource["name"].as_str().unwrap_or_default();
-            if !plural.contains('/') && !kinds.iter().any(|(_, known)| known == plural) {
-                kinds.push((version.to_owned(), plural.to_owned()));
+        let Some(list) = server.resources(&format!("{group}/{version}")).await? else { continue };
+        for served in list.resources() {
+            let plural = served.resource.plural;
+            if !kinds.iter().any(|(_, known)| *known == plural) {
+                kinds.push((version.to_owned(), plural.into_owned()));
             }
         }
     }
@@ -87,7 +86,11 @@ async fn served(server: &Server, group: &str) -> Result<Vec<(String, String)>, F
 }
 
 /// Removes definitions.
-pub async fn definitions(server: &Server, wanted: &[Manifest], options: &Options) -> Vec<Line> {
+pub async fn definitions(
+    server: &Server,
+    wanted: &[Manifest],
+    options: &Options,
+) -> Vec<ObjectReport> {
     let kind = ObjectKind::CustomResourceDefinition;
     let deadline = server.clock().moment() + options.timeout;
     let mut known: BTreeMap<String, Usage> = BTreeMap::new();
@@ -98,7 +101,7 @@ pub async fn definitions(server: &Server, wanted: &[Manifest], options: &Options
             None => match usage(server, manifest.group(), &options.namespace).await {
                 Ok(usage) => usage,
                 Err(fault) => {
-                    lines.push(Line::fault(kind, manifest.name(), &fault));
+                    lines.push(ObjectReport::failed(kind, manifest.name(), &fault));
                     continue;
                 }
             },
@@ -118,7 +121,7 @@ pub async fn definitions(server: &Server, wanted: &[Manifest], options: &Options
 }
 
 /// Removes policies and their bindings.
-pub async fn policies(server: &Server, options: &Options) -> Vec<Line> {
+pub async fn policies(server: &Server, options: &Options) -> Vec<ObjectReport> {
     let deadline = server.clock().moment() + options.timeout;
     let bindings = POLICY_BINDINGS.map(|name| (ObjectKind::ValidatingAdmissionPolicyBinding, name));
     let policies = POLICIES.map(|name| (ObjectKind::ValidatingAdmissionPolicy, name));
@@ -132,7 +135,7 @@ pub async fn policies(server: &Server, options: &Options) -> Vec<Line> {
                 };
                 removed(server, kind, name, decide, "nobody needs it", deadline).await
             }
-            Err(fault) => Line::fault(kind, name, fault),
+            Err(fault) => ObjectReport::failed(kind, name, fault),
         };
         lines.push(line);
     }
@@ -151,12 +154,12 @@ pub struct Bindings {
 }
 
 /// Removes bindings, and then the published roles that nobody else is bound to.
-pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> Vec<Line> {
+pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> Vec<ObjectReport> {
     let deadline = server.clock().moment() + options.timeout;
     let (kind, role) = (ObjectKind::ClusterRoleBinding, ObjectKind::ClusterRole);
     let all = match server.list(&kind.collection()).await {
         Ok(all) => all,
-        Err(fault) => return vec![Line::fault(kind, "(all)", &fault)],
+        Err(fault) => return vec![ObjectReport::failed(kind, "(all)", &fault)],
     };
     let mut going: Vec<String> =
         bindings.release.iter().map(|it| node_view::binding_name(it)).collect();
@@ -176,7 +179,7 @@ pub async fn roles(server: &Server, bindings: &Bindings, options: &Options) -> V
         let bound: Vec<&str> = bound.filter(|it| !going.iter().any(|gone| gone == it)).collect();
         if !bound.is_empty() && options.force == Force::No {
             let why = format!("others are bound to it, by {}", bound.join(", "));
-            lines.push(Line::new(role, &name, Outcome::Refused, why));
+            lines.push(ObjectReport::new(role, &name, Outcome::Refused, why));
             continue;
         }
         lines.push(removed(server, role, &name, plain, "nobody is bound to it", deadline).await);
@@ -198,17 +201,17 @@ async fn removed(
     decide: impl Fn(Option<&Value>) -> Decision,
     why: &str,
     deadline: Moment,
-) -> Line {
-    let line = |outcome, why: &str| Line::new(kind, name, outcome, why);
+) -> ObjectReport {
+    let line = |outcome, why: &str| ObjectReport::new(kind, name, outcome, why);
     let path = match kind.path(name) {
         Ok(path) => path,
-        Err(invalid) => return Line::fault(kind, name, &invalid.into()),
+        Err(invalid) => return ObjectReport::failed(kind, name, &invalid.into()),
     };
     let mut deleted = false;
     loop {
         let found = match server.get(&path).await {
             Ok(found) => found,
-            Err(fault) => return Line::fault(kind, name, &fault),
+            Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         match decide(found.as_ref()) {
             Decision::Absent if deleted => return line(Outcome::Deleted, why),
@@ -226,8 +229,8 @@ async fn removed(
                 match server.delete(&path, &resource_version).await {
                     Ok(()) if server.is_dry_run() => return line(Outcome::Deleted, why),
                     Ok(()) => deleted = true,
-                    Err(Fault::Conflict(_) | Fault::NotFound(_)) => {}
-                    Err(fault) => return Line::fault(kind, name, &fault),
+                    Err(RequestError::Conflict(_) | RequestError::NotFound(_)) => {}
+                    Err(fault) => return ObjectReport::failed(kind, name, &fault),
                 }
             }
             // Whoever makes it again meanwhile is not us: it was deleted.
@@ -238,7 +241,7 @@ async fn removed(
         if server.clock().moment() >= deadline {
             return line(Outcome::TimedOut, "it is still there");
         }
-        server.clock().sleep(PAUSE).await;
+        server.clock().sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -258,8 +261,8 @@ pub struct Freed {
 /// How often pods are looked at anew that somebody changed meanwhile.
 const ATTEMPTS: u32 = 20;
 
-/// Frees pods of a namespace from the finalizers of controllers that are gone. The server pretends
-/// first, for every pod, so that nothing is begun that would be refused half-way.
+/// Frees pods of a namespace from the finalizers of controllers that are gone. A dry run for
+/// every pod comes first, so that nothing is begun that would be refused half-way.
 ///
 /// # Errors
 /// The pods cannot be listed, or the server refuses to free one of them.
@@ -267,17 +270,50 @@ pub async fn free_pods(
     server: &Server,
     namespace: &str,
     which: Which,
-) -> Result<Vec<Freed>, Fault> {
+) -> Result<Vec<Freed>, RequestError> {
     let mut freed = Vec::new();
     let mut attempt = 1;
     loop {
         match free_once(server, namespace, which, &mut freed).await {
             // What was freed is seen to be free the next time.
-            Err(Fault::Conflict(_)) if attempt < ATTEMPTS => attempt += 1,
+            Err(RequestError::Conflict(_)) if attempt < ATTEMPTS => attempt += 1,
             Err(fault) => return Err(fault),
             Ok(()) => return Ok(freed),
         }
-        server.clock().sleep(PAUSE).await;
+        server.clock().sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Frees the pods of the caller's namespace, as [`free_pods`] does: a line for each.
+pub async fn pod_finalizers(server: &Server, options: &Options) -> Vec<ObjectReport> {
+    let which = match options.force {
+        Force::Yes => Which::All,
+        Force::No => Which::Deleted,
+    };
+    let line = |name: &str, outcome, why: String| ObjectReport {
+        kind: "Pod".to_owned(),
+        name: format!("{} -n {}", name, options.namespace),
+        outcome,
+        why,
+        ask_for: None,
+        diff: None,
+    };
+    match free_pods(server, &options.namespace, which).await {
+        Ok(freed) => freed.into_iter().map(|it| line(&it.held.pod, it.outcome, it.why)).collect(),
+        Err(error) => {
+            let outcome = match &error {
+                RequestError::Forbidden(_) => Outcome::Forbidden,
+                RequestError::Conflict(_)
+                | RequestError::NotFound(_)
+                | RequestError::Refused(_)
+                | RequestError::NoAnswer(_) => Outcome::Failed,
+            };
+            let mut line = line("(all)", outcome, error.to_string());
+            if outcome == Outcome::Forbidden {
+                line.ask_for = Some("edit".to_owned());
+            }
+            vec![line]
+        }
     }
 }
 
@@ -286,11 +322,11 @@ async fn free_once(
     namespace: &str,
     which: Which,
     report: &mut Vec<Freed>,
-) -> Result<(), Fault> {
+) -> Result<(), RequestError> {
     let collection = ApiPath::collection("v1", namespace, "pods")?;
     let pods = server.list(&collection).await?;
     let (stuck, left) = finalizers::plan(&pods, which);
-    let rehearsal = server.pretending();
+    let rehearsal = server.as_dry_run();
     for held in &stuck {
         rehearsal.merge(&collection.item(&held.pod)?, &without(held)).await?;
     }

@@ -4,17 +4,17 @@
 use std::fmt::Write as _;
 
 use gantry_reconcile::ApiPath;
-use gantry_sharing::conditional_apply::{Decision, Foreign, Mode, decide};
-use gantry_sharing::definition::{Definition, Manager, managers};
-use gantry_sharing::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
-use gantry_sharing::removal::Usage;
-use gantry_sharing::{node_view, policies};
 use serde::Serialize;
 
 use super::report::request;
-use super::server::{Fault, Server};
+use super::server::{RequestError, Server};
 use super::source::Source;
 use super::uninstall::usage;
+use crate::conditional_apply::{Decision, Foreign, Mode, decide};
+use crate::definition::{Definition, Manager, managers};
+use crate::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
+use crate::removal::Usage;
+use crate::{node_view, policies};
 
 /// What there is to say about a cluster.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct Status {
     version: String,
     groups: Vec<Group>,
     policies: Policies,
-    node_view: Found,
+    node_view: ObjectStatus,
     /// Bindings by which older charts let controllers view everything; none can be seen by those who
     /// may not list bindings.
     view_bindings: Option<Vec<(String, String)>>,
@@ -47,14 +47,14 @@ struct Group {
 struct Kind {
     name: String,
     wanted: String,
-    present: Seen<Definition>,
+    present: Observed<Definition>,
     would: Would,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Seen<T> {
+enum Observed<T> {
     Present(T),
     Absent,
     Forbidden,
@@ -82,15 +82,15 @@ enum Action {
 #[serde(rename_all = "camelCase")]
 struct Policies {
     supported: bool,
-    objects: Vec<Found>,
+    objects: Vec<ObjectStatus>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct ObjectStatus {
     kind: ObjectKind,
     name: String,
-    present: Seen<Vec<Manager>>,
+    present: Observed<Vec<Manager>>,
     would: Would,
 }
 
@@ -121,14 +121,14 @@ const VERBS: [&str; 4] = ["get", "patch", "create", "delete"];
 ///
 /// # Errors
 /// The server does not answer.
-pub async fn look(
+pub async fn read_status(
     server: &Server,
     at: String,
     source: &Source,
     mode: Mode,
     foreign: Foreign,
     own: &str,
-) -> Result<Status, Fault> {
+) -> Result<Status, RequestError> {
     let version = server.get(&ApiPath::from_static("/version")).await?.unwrap_or_default();
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
     let mut groups: Vec<Group> = Vec::new();
@@ -138,9 +138,12 @@ pub async fn look(
         let (present, would) = match server.find(kind, manifest.name()).await {
             Ok(found) => {
                 let would = foresee(&decide(manifest, found.as_ref(), mode, foreign));
-                (found.map_or(Seen::Absent, |it| Seen::Present(Definition::read(&it))), would)
+                (
+                    found.map_or(Observed::Absent, |it| Observed::Present(Definition::read(&it))),
+                    would,
+                )
             }
-            Err(Fault::Forbidden(_)) => (Seen::Forbidden, unknown()),
+            Err(RequestError::Forbidden(_)) => (Observed::Forbidden, unknown()),
             Err(fault) => return Err(fault),
         };
         rights(server, kind, manifest.name(), &mut missing).await?;
@@ -183,7 +186,7 @@ pub async fn look(
     .await?;
     let view_bindings = match server.list(&ObjectKind::ClusterRoleBinding.collection()).await {
         Ok(bindings) => Some(node_view::view_bindings(&bindings)),
-        Err(Fault::Forbidden(_)) => None,
+        Err(RequestError::Forbidden(_)) => None,
         Err(fault) => return Err(fault),
     };
     Ok(Status {
@@ -203,16 +206,16 @@ async fn found(
     kind: ObjectKind,
     name: &str,
     would: impl Fn(Option<&serde_json::Value>) -> Would,
-) -> Result<Found, Fault> {
+) -> Result<ObjectStatus, RequestError> {
     let (present, would) = match server.find(kind, name).await {
         Ok(found) => {
             let would = would(found.as_ref());
-            (found.map_or(Seen::Absent, |it| Seen::Present(managers(&it))), would)
+            (found.map_or(Observed::Absent, |it| Observed::Present(managers(&it))), would)
         }
-        Err(Fault::Forbidden(_)) => (Seen::Forbidden, unknown()),
+        Err(RequestError::Forbidden(_)) => (Observed::Forbidden, unknown()),
         Err(fault) => return Err(fault),
     };
-    Ok(Found { kind, name: name.to_owned(), present, would })
+    Ok(ObjectStatus { kind, name: name.to_owned(), present, would })
 }
 
 async fn rights(
@@ -220,7 +223,7 @@ async fn rights(
     kind: ObjectKind,
     name: &str,
     missing: &mut Vec<Missing>,
-) -> Result<(), Fault> {
+) -> Result<(), RequestError> {
     let mut verbs = Vec::new();
     for verb in VERBS {
         if !server.may(verb, kind, name).await? {
@@ -322,10 +325,10 @@ impl std::fmt::Display for Kind {
         let Self { name, wanted: _, present, would } = self;
         write!(f, "{name}: ")?;
         match present {
-            Seen::Absent => f.write_str("absent")?,
-            Seen::Forbidden => f.write_str("may not be read")?,
-            Seen::Present(read) => {
-                let version = |it: &gantry_sharing::definition::Version| {
+            Observed::Absent => f.write_str("absent")?,
+            Observed::Forbidden => f.write_str("may not be read")?,
+            Observed::Present(read) => {
+                let version = |it: &crate::definition::Version| {
                     let stored = if it.storage { " (stored)" } else { "" };
                     let served = if it.served { "" } else { " (not served)" };
                     format!("{}{stored}{served}", it.name)
@@ -343,14 +346,14 @@ impl std::fmt::Display for Kind {
     }
 }
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for ObjectStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kind: _, name, present, would } = self;
         write!(f, "{name}: ")?;
         match present {
-            Seen::Absent => f.write_str("absent")?,
-            Seen::Forbidden => f.write_str("may not be read")?,
-            Seen::Present(managers) => {
+            Observed::Absent => f.write_str("absent")?,
+            Observed::Forbidden => f.write_str("may not be read")?,
+            Observed::Present(managers) => {
                 let writers: Vec<_> = managers.iter().map(|it| it.name.as_str()).collect();
                 write!(f, "written by {}", writers.join(", "))?;
             }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use gantry_process::clock::Moment;
-use gantry_sharing::admin_roles::admin_roles;
-use gantry_sharing::conditional_apply::{Decision, Foreign, Left, Mode, decide};
-use gantry_sharing::definition::Definition;
-use gantry_sharing::inventory::{CLUSTER_ADMIN, ObjectKind};
-use gantry_sharing::manifest::Manifest;
-use gantry_sharing::merge::would_change;
-use gantry_sharing::{node_view, policies};
 use serde_json::Value;
 
-use super::report::{Line, Outcome, difference, shown};
-use super::server::{Fault, PAUSE, Server};
+use super::report::{ObjectReport, Outcome, difference, shown};
+use super::server::{POLL_INTERVAL, RequestError, Server};
+use crate::admin_roles::admin_roles;
+use crate::conditional_apply::{Decision, Foreign, Left, Mode, decide};
+use crate::definition::Definition;
+use crate::inventory::{CLUSTER_ADMIN, ObjectKind};
+use crate::manifest::Manifest;
+use crate::merge::would_change;
+use crate::{node_view, policies};
 
 /// How definitions are installed.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,11 @@ pub struct NodeView {
 }
 
 /// Installs definitions, one after the other: what became of each.
-pub async fn definitions(server: &Server, wanted: &[Manifest], options: &Options) -> Vec<Line> {
+pub async fn definitions(
+    server: &Server,
+    wanted: &[Manifest],
+    options: &Options,
+) -> Vec<ObjectReport> {
     let deadline = server.clock().moment() + options.timeout;
     let mut lines = Vec::new();
     for manifest in wanted {
@@ -62,14 +66,14 @@ async fn definition(
     manifest: &Manifest,
     options: &Options,
     deadline: Moment,
-) -> Line {
+) -> ObjectReport {
     let kind = ObjectKind::CustomResourceDefinition;
     let name = manifest.name();
-    let line = |outcome, why: String| Line::new(kind, name, outcome, why);
+    let line = |outcome, why: String| ObjectReport::new(kind, name, outcome, why);
     loop {
         let found = match server.find(kind, name).await {
             Ok(found) => found,
-            Err(fault) => return Line::fault(kind, name, &fault),
+            Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         let waiting = match decide(manifest, found.as_ref(), options.mode, options.foreign) {
             Decision::Leave(why) => return line(Outcome::Unchanged, why.to_string()),
@@ -86,7 +90,7 @@ async fn definition(
             Decision::Apply(apply) => match server.apply(kind, &apply.object).await {
                 Ok(answer) => {
                     if let Err(fault) = server.disown(kind, &answer).await {
-                        return Line::fault(kind, name, &fault);
+                        return ObjectReport::failed(kind, name, &fault);
                     }
                     let why = match apply.removes.is_empty() {
                         true => apply.why.to_string(),
@@ -95,14 +99,14 @@ async fn definition(
                     return written(server, kind, found.as_ref(), &answer, &why, options.diff);
                 }
                 // Somebody was in between, or it went away: what is true now decides.
-                Err(Fault::Conflict(_)) => "others change it all the time",
-                Err(fault) => return Line::fault(kind, name, &fault),
+                Err(RequestError::Conflict(_)) => "others change it all the time",
+                Err(fault) => return ObjectReport::failed(kind, name, &fault),
             },
         };
         if server.clock().moment() >= deadline {
             return line(Outcome::TimedOut, waiting.to_owned());
         }
-        server.clock().sleep(PAUSE).await;
+        server.clock().sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -114,12 +118,12 @@ fn written(
     after: &Value,
     why: &str,
     diff: bool,
-) -> Line {
+) -> ObjectReport {
     let name = after["metadata"]["name"].as_str().unwrap_or_default();
     let revision = |object: &Value| object["metadata"]["resourceVersion"].clone();
     let outcome = match before {
         None => Outcome::Created,
-        // Who pretends gives no new revision.
+        // A dry run gives no new revision.
         Some(before) if server.is_dry_run() && shown(before) == shown(after) => Outcome::Unchanged,
         Some(before) if !server.is_dry_run() && revision(before) == revision(after) => {
             Outcome::Unchanged
@@ -127,11 +131,11 @@ fn written(
         Some(_) => Outcome::Changed,
     };
     let diff = if diff { difference(before, after) } else { None };
-    Line::new(kind, name, outcome, why).with_diff(diff)
+    ObjectReport::new(kind, name, outcome, why).with_diff(diff)
 }
 
 /// Waits until a definition is served.
-async fn established(server: &Server, name: &str, deadline: Moment, line: &mut Line) {
+async fn established(server: &Server, name: &str, deadline: Moment, line: &mut ObjectReport) {
     let kind = ObjectKind::CustomResourceDefinition;
     loop {
         let complaint = match server.find(kind, name).await {
@@ -144,21 +148,25 @@ async fn established(server: &Server, name: &str, deadline: Moment, line: &mut L
             }
             Ok(None) => "somebody has deleted it".to_owned(),
             Err(fault) => {
-                *line = Line::fault(kind, name, &fault);
+                *line = ObjectReport::failed(kind, name, &fault);
                 return;
             }
         };
         if server.clock().moment() >= deadline {
-            *line =
-                Line::new(kind, name, Outcome::TimedOut, format!("not served yet: {complaint}"));
+            *line = ObjectReport::new(
+                kind,
+                name,
+                Outcome::TimedOut,
+                format!("not served yet: {complaint}"),
+            );
             return;
         }
-        server.clock().sleep(PAUSE).await;
+        server.clock().sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Applies policies and bindings, whatever is there.
-pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Line> {
+pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<ObjectReport> {
     let named = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         policies::kind(object).map(|kind| (kind, name))
@@ -171,13 +179,13 @@ pub async fn policies(server: &Server, wanted: &[Value], diff: bool) -> Vec<Line
         Ok(answer) if policies::supported(answer.as_ref()) => {}
         Ok(_) => {
             let skip = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
-                Line::new(kind, &name, Outcome::Skipped, policies::UNSUPPORTED)
+                ObjectReport::new(kind, &name, Outcome::Skipped, policies::UNSUPPORTED)
             };
             return all().map(skip).collect();
         }
         Err(fault) => {
             let fail = |(_, (kind, name)): (&Value, (ObjectKind, String))| {
-                Line::fault(kind, &name, &fault)
+                ObjectReport::failed(kind, &name, &fault)
             };
             return all().map(fail).collect();
         }
@@ -199,14 +207,14 @@ async fn applied(
     object: &Value,
     why: &str,
     diff: bool,
-) -> Line {
+) -> ObjectReport {
     let before = match server.find(kind, name).await {
         Ok(before) => before,
-        Err(fault) => return Line::fault(kind, name, &fault),
+        Err(fault) => return ObjectReport::failed(kind, name, &fault),
     };
     match server.apply(kind, object).await {
         Ok(after) => written(server, kind, before.as_ref(), &after, why, diff),
-        Err(fault) => Line::fault(kind, name, &fault),
+        Err(fault) => ObjectReport::failed(kind, name, &fault),
     }
 }
 
@@ -218,7 +226,7 @@ pub fn published_roles() -> Vec<Value> {
 }
 
 /// Installs the published roles, and the right to read nodes.
-pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<Line> {
+pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<ObjectReport> {
     let mut lines = Vec::new();
     for object in published_roles() {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -242,17 +250,17 @@ pub async fn roles(server: &Server, nodes: &NodeView, diff: bool) -> Vec<Line> {
 ///
 /// # Errors
 /// The server did not say.
-pub async fn may_install_roles(server: &Server) -> Result<bool, Fault> {
-    server.may("patch", ObjectKind::ClusterRole, gantry_sharing::admin_roles::FMA_CRD_ADMIN).await
+pub async fn may_install_roles(server: &Server) -> Result<bool, RequestError> {
+    server.may("patch", ObjectKind::ClusterRole, crate::admin_roles::FMA_CRD_ADMIN).await
 }
 
 /// What is said of roles that are left to the administrator.
 #[must_use]
-pub fn left_to_administrator() -> Vec<Line> {
+pub fn left_to_administrator() -> Vec<ObjectReport> {
     let skip = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let why = format!("it is the administrator's, with ClusterRole {CLUSTER_ADMIN}");
-        Line::new(ObjectKind::ClusterRole, name, Outcome::Skipped, why)
+        ObjectReport::new(ObjectKind::ClusterRole, name, Outcome::Skipped, why)
     };
     published_roles().iter().map(skip).collect()
 }
@@ -266,12 +274,12 @@ async fn settled(
     name: &str,
     decide: impl Fn(Option<&Value>) -> node_view::Decision,
     diff: bool,
-) -> Line {
-    let line = |outcome, why: String| Line::new(kind, name, outcome, why);
+) -> ObjectReport {
+    let line = |outcome, why: String| ObjectReport::new(kind, name, outcome, why);
     for _ in 0..ATTEMPTS {
         let found = match server.find(kind, name).await {
             Ok(found) => found,
-            Err(fault) => return Line::fault(kind, name, &fault),
+            Err(fault) => return ObjectReport::failed(kind, name, &fault),
         };
         let (object, why) = match decide(found.as_ref()) {
             node_view::Decision::Leave => {
@@ -283,8 +291,8 @@ async fn settled(
         };
         match server.apply(kind, &object).await {
             Ok(after) => return written(server, kind, found.as_ref(), &after, why, diff),
-            Err(Fault::Conflict(_)) => server.clock().sleep(PAUSE).await,
-            Err(fault) => return Line::fault(kind, name, &fault),
+            Err(RequestError::Conflict(_)) => server.clock().sleep(POLL_INTERVAL).await,
+            Err(fault) => return ObjectReport::failed(kind, name, &fault),
         }
     }
     line(Outcome::TimedOut, "others change it all the time".to_owned())

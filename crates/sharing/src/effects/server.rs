@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use gantry_controller::discovery::{self, DiscoveryError, ResourceList};
 use gantry_controller::read::{self, Bounds, ReadError};
 use gantry_process::clock::Clock;
+use gantry_process::error_chain;
 use gantry_reconcile::{ApiPath, InvalidPath, Parameter};
-use gantry_sharing::inventory::ObjectKind;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use crate::inventory::ObjectKind;
 
 /// The name under which everything is applied, whoever runs the command: so each build takes over from
 /// the one before.
@@ -18,11 +21,11 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), bytes: 256 << 20 
 /// How often fields of an object are given up that others write at the same time.
 const DISOWN_ATTEMPTS: usize = 10;
 /// How many objects a page has.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 /// How long to wait before looking again at what is on its way.
-pub const PAUSE: Duration = Duration::from_millis(100);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A server, and whether it is only to pretend.
+/// A server, and whether it only validates what is written (dry run).
 #[derive(Clone)]
 pub struct Server {
     client: kube::Client,
@@ -39,7 +42,7 @@ impl std::fmt::Debug for Server {
 
 /// Why a call did not do what it should, by what is done about it.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum RequestError {
     /// The caller lacks a right.
     #[error("{0}")]
     Forbidden(String),
@@ -57,9 +60,20 @@ pub enum Fault {
     NoAnswer(String),
 }
 
-impl From<InvalidPath> for Fault {
+impl From<InvalidPath> for RequestError {
     fn from(invalid: InvalidPath) -> Self {
         Self::Refused(invalid.to_string())
+    }
+}
+
+impl RequestError {
+    fn refused(code: StatusCode, message: String) -> Self {
+        match code {
+            StatusCode::FORBIDDEN => Self::Forbidden(message),
+            StatusCode::NOT_FOUND => Self::NotFound(message),
+            StatusCode::CONFLICT => Self::Conflict(message),
+            _ => Self::Refused(message),
+        }
     }
 }
 
@@ -70,9 +84,9 @@ impl Server {
         Self { client, clock, dry_run }
     }
 
-    /// The same server, which only pretends.
+    /// The same server, which only validates what is written.
     #[must_use]
-    pub fn pretending(&self) -> Self {
+    pub fn as_dry_run(&self) -> Self {
         Self { dry_run: true, ..self.clone() }
     }
 
@@ -82,7 +96,7 @@ impl Server {
         &self.clock
     }
 
-    /// Whether the server only pretends.
+    /// Whether the server only validates what is written.
     #[must_use]
     pub fn is_dry_run(&self) -> bool {
         self.dry_run
@@ -98,10 +112,10 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say.
-    pub async fn get(&self, path: &ApiPath) -> Result<Option<Value>, Fault> {
+    pub async fn get(&self, path: &ApiPath) -> Result<Option<Value>, RequestError> {
         match self.send(Method::GET, path, "application/json", None).await {
             Ok(object) => Ok(Some(object)),
-            Err(Fault::NotFound(_)) => Ok(None),
+            Err(RequestError::NotFound(_)) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
@@ -110,18 +124,34 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say, or no object can have this name.
-    pub async fn find(&self, kind: ObjectKind, name: &str) -> Result<Option<Value>, Fault> {
+    pub async fn find(&self, kind: ObjectKind, name: &str) -> Result<Option<Value>, RequestError> {
         self.get(&kind.path(name)?).await
+    }
+
+    /// Reads which resources a group and version have; nothing if the server does not serve them.
+    ///
+    /// # Errors
+    /// The server did not say.
+    pub async fn resources(&self, api_version: &str) -> Result<Option<ResourceList>, RequestError> {
+        let bounds = discovery::DISCOVERY_BOUNDS;
+        let read = discovery::list(&self.client, &self.clock, api_version, bounds).await;
+        read.map_err(|error| match error {
+            DiscoveryError::InvalidApiVersion(invalid) => invalid.into(),
+            DiscoveryError::Refused { code, message } => RequestError::refused(code, message),
+            error @ (DiscoveryError::NoAnswer(_) | DiscoveryError::Malformed(_)) => {
+                RequestError::NoAnswer(error_chain(&error))
+            }
+        })
     }
 
     /// Applies an object and takes over what others wrote.
     ///
     /// # Errors
     /// The server refused.
-    pub async fn apply(&self, kind: ObjectKind, object: &Value) -> Result<Value, Fault> {
+    pub async fn apply(&self, kind: ObjectKind, object: &Value) -> Result<Value, RequestError> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let path = kind.path(name)?.with(Parameter::FieldManager(MANAGER)).with(Parameter::Force);
-        let path = self.pretence(path);
+        let path = self.with_dry_run(path);
         self.send(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
     }
 
@@ -132,7 +162,7 @@ impl Server {
     ///
     /// # Errors
     /// The server refused.
-    pub async fn disown(&self, kind: ObjectKind, applied: &Value) -> Result<(), Fault> {
+    pub async fn disown(&self, kind: ObjectKind, applied: &Value) -> Result<(), RequestError> {
         if self.dry_run {
             return Ok(());
         }
@@ -146,23 +176,23 @@ impl Server {
             let patch = json!({"metadata": {"resourceVersion": revision, "managedFields": owners}});
             match self.merge(&kind.path(name)?, &patch).await {
                 // Somebody was in between: what they own now stays theirs.
-                Err(Fault::Conflict(_)) => match self.find(kind, name).await? {
+                Err(RequestError::Conflict(_)) => match self.find(kind, name).await? {
                     Some(found) => object = found,
                     None => return Ok(()),
                 },
-                Err(Fault::NotFound(_)) => return Ok(()),
+                Err(RequestError::NotFound(_)) => return Ok(()),
                 answer => return answer.map(|_| ()),
             }
         }
-        Err(Fault::Conflict(format!("others change {name} all the time")))
+        Err(RequestError::Conflict(format!("others change {name} all the time")))
     }
 
     /// Changes fields of an object.
     ///
     /// # Errors
     /// The server refused.
-    pub async fn merge(&self, path: &ApiPath, patch: &Value) -> Result<Value, Fault> {
-        let path = self.pretence(path.clone().with(Parameter::FieldManager(MANAGER)));
+    pub async fn merge(&self, path: &ApiPath, patch: &Value) -> Result<Value, RequestError> {
+        let path = self.with_dry_run(path.clone().with(Parameter::FieldManager(MANAGER)));
         self.send(Method::PATCH, &path, "application/merge-patch+json", Some(patch)).await
     }
 
@@ -170,7 +200,7 @@ impl Server {
     ///
     /// # Errors
     /// The server refused.
-    pub async fn delete(&self, path: &ApiPath, resource_version: &str) -> Result<(), Fault> {
+    pub async fn delete(&self, path: &ApiPath, resource_version: &str) -> Result<(), RequestError> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         options["preconditions"] = json!({"resourceVersion": resource_version});
         // Where there is a body, a server does not look at the query.
@@ -184,15 +214,15 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say.
-    pub async fn list(&self, path: &ApiPath) -> Result<Vec<Value>, Fault> {
+    pub async fn list(&self, path: &ApiPath) -> Result<Vec<Value>, RequestError> {
         let mut all = Vec::new();
-        let mut next = path.clone().with(Parameter::Limit(PAGE));
+        let mut next = path.clone().with(Parameter::Limit(PAGE_SIZE));
         loop {
             let Some(page) = self.get(&next).await? else { return Ok(all) };
             all.extend(page["items"].as_array().into_iter().flatten().cloned());
             match page["metadata"]["continue"].as_str() {
                 Some(more) if !more.is_empty() => {
-                    next = path.clone().with(Parameter::Limit(PAGE));
+                    next = path.clone().with(Parameter::Limit(PAGE_SIZE));
                     next = next.with(Parameter::Continue(more));
                 }
                 _ => return Ok(all),
@@ -204,7 +234,12 @@ impl Server {
     ///
     /// # Errors
     /// The server did not say.
-    pub async fn may(&self, verb: &str, kind: ObjectKind, name: &str) -> Result<bool, Fault> {
+    pub async fn may(
+        &self,
+        verb: &str,
+        kind: ObjectKind,
+        name: &str,
+    ) -> Result<bool, RequestError> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
@@ -216,8 +251,8 @@ impl Server {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// The path of a write, which is only checked where the server pretends.
-    fn pretence(&self, path: ApiPath) -> ApiPath {
+    /// The path of a write, with the parameter for a dry run if this is one.
+    fn with_dry_run(&self, path: ApiPath) -> ApiPath {
         if self.dry_run { path.with(Parameter::DryRun) } else { path }
     }
 
@@ -227,17 +262,12 @@ impl Server {
         path: &ApiPath,
         kind: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, RequestError> {
         let sent = read::send(&self.client, &self.clock, method, path, (kind, body), BOUNDS).await;
         sent.map_err(|error| match error {
-            ReadError::Refused { code, message } => match code.as_u16() {
-                403 => Fault::Forbidden(message),
-                404 => Fault::NotFound(message),
-                409 => Fault::Conflict(message),
-                _ => Fault::Refused(message),
-            },
+            ReadError::Refused { code, message } => RequestError::refused(code, message),
             error @ (ReadError::NoAnswer(_) | ReadError::Garbled(_)) => {
-                Fault::NoAnswer(chain(&error))
+                RequestError::NoAnswer(error_chain(&error))
             }
         })
     }
@@ -254,16 +284,43 @@ fn without_contents(owners: &Value) -> Option<Value> {
     Some(Value::Array(owners))
 }
 
-/// An error with its causes, each said once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use gantry_controller::transport;
+    use http::{Request, Response};
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn resources_that_are_not_served_are_told_apart_from_those_that_may_not_be_read() {
+        let document = r#"{"resources": [{"name": "things", "kind": "Thing"},
+            {"name": "things/status", "kind": "Thing"}]}"#;
+        let table = [
+            (200, document, Ok(Some(1))),
+            (404, "{}", Ok(None)),
+            (403, r#"{"message": "may not"}"#, Err("may not")),
+            (500, r#"{"message": "broken"}"#, Err("broken")),
+            (200, "{}", Err("the API server does not answer: cannot read the answer as a ")),
+        ];
+        for (status, body, expected) in table {
+            let client = transport::in_process(move |_: Request<Bytes>| {
+                let mut answer = Response::new(Full::new(Bytes::from_static(body.as_bytes())));
+                *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+                std::future::ready(answer)
+            });
+            let server = Server::new(client, Clock::system(), false);
+            let found = server.resources("a.test/v1").await;
+            let forbidden = matches!(found, Err(RequestError::Forbidden(_)));
+            assert_eq!(forbidden, status == 403);
+            match (found.map(|it| it.map(|it| it.resources().count())), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{status} {body}"),
+                (Err(error), Err(expected)) => {
+                    assert!(error.to_string().starts_with(expected), "{status} {body}: {error}");
+                }
+                (found, expected) => panic!("{status} {body}: {found:?}, not {expected:?}"),
+            }
         }
-        source = cause.source();
     }
-    said
 }

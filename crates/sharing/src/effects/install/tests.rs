@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use gantry_controller::transport;
 use gantry_process::clock::Clock;
-use gantry_sharing::inventory::FMA_GROUP;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use serde_json::json;
 
 use super::*;
+use crate::inventory::FMA_GROUP;
 
 /// A server that answers each request so.
 fn server(answer: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + 'static) -> Server {

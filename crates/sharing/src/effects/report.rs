@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use gantry_sharing::inventory::{ObjectKind, owner_of};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::server::Fault;
+use super::server::RequestError;
+use crate::inventory::{ObjectKind, owner_of};
 
 /// What a command did, object by object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Whether the server only pretended.
+    /// Whether the server only validated what was written.
     pub dry_run: bool,
     /// What became of each object.
-    pub objects: Vec<Line>,
+    pub objects: Vec<ObjectReport>,
     /// What is left in the cluster on purpose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stays: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Report {
 /// What became of one object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Line {
+pub struct ObjectReport {
     /// What it is.
     pub kind: String,
     /// What it is called.
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-impl Line {
+impl ObjectReport {
     /// A line about an object.
     #[must_use]
     pub fn new(kind: ObjectKind, name: &str, outcome: Outcome, why: impl Into<String>) -> Self {
@@ -95,14 +95,17 @@ impl Line {
 
     /// A line about an object that the server did not let us have.
     #[must_use]
-    pub fn fault(kind: ObjectKind, name: &str, fault: &Fault) -> Self {
+    pub fn failed(kind: ObjectKind, name: &str, fault: &RequestError) -> Self {
         let mut line = Self::new(kind, name, Outcome::Failed, fault.to_string());
         match fault {
-            Fault::Forbidden(_) => {
+            RequestError::Forbidden(_) => {
                 line.outcome = Outcome::Forbidden;
                 line.ask_for = Some(owner_of(kind, name).to_owned());
             }
-            Fault::Conflict(_) | Fault::NotFound(_) | Fault::Refused(_) | Fault::NoAnswer(_) => {}
+            RequestError::Conflict(_)
+            | RequestError::NotFound(_)
+            | RequestError::Refused(_)
+            | RequestError::NoAnswer(_) => {}
         }
         line
     }
@@ -136,7 +139,7 @@ impl Report {
         let suffix = if self.dry_run { " (dry run)" } else { "" };
         // Writing to a string does not fail.
         for line in &self.objects {
-            let Line { kind, name, outcome, why, ask_for: _, diff } = line;
+            let ObjectReport { kind, name, outcome, why, ask_for: _, diff } = line;
             let word = outcome.word();
             let _ = writeln!(page, "{}/{name} {word}{suffix}: {why}", kind.to_lowercase());
             for text in diff.iter().flat_map(|it| it.lines()) {
@@ -161,7 +164,7 @@ impl Report {
 #[must_use]
 pub fn request(role: &str) -> String {
     match role {
-        gantry_sharing::inventory::CLUSTER_ADMIN => {
+        crate::inventory::CLUSTER_ADMIN => {
             "this is for an administrator of the cluster (ClusterRole cluster-admin)".to_owned()
         }
         role => format!(
@@ -210,7 +213,7 @@ mod tests {
 
     fn report(outcomes: &[Outcome]) -> Report {
         let kind = ObjectKind::CustomResourceDefinition;
-        let line = |outcome: &Outcome| Line::new(kind, "a.b", *outcome, "so");
+        let line = |outcome: &Outcome| ObjectReport::new(kind, "a.b", *outcome, "so");
         let objects = outcomes.iter().map(line).collect();
         Report { dry_run: false, objects, stays: Vec::new() }
     }
@@ -234,9 +237,9 @@ mod tests {
     #[test]
     fn whoever_lacks_a_right_is_told_what_to_ask_for_once() {
         let kind = ObjectKind::CustomResourceDefinition;
-        let fault = Fault::Forbidden("no".to_owned());
+        let fault = RequestError::Forbidden("no".to_owned());
         let names = ["launcherconfigs.fma.llm-d.ai", "inferenceserverconfigs.fma.llm-d.ai"];
-        let objects = names.map(|name| Line::fault(kind, name, &fault)).to_vec();
+        let objects = names.map(|name| ObjectReport::failed(kind, name, &fault)).to_vec();
         let report = Report { dry_run: false, objects, stays: vec!["your namespace".to_owned()] };
         assert_eq!(report.exit_code(), 2);
         let page = report.render();

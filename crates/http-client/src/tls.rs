@@ -1,0 +1,143 @@
+//! Which certificates are trusted, and which one is shown.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Which authorities are trusted to sign the certificates of servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Roots {
+    /// Those of the machine.
+    System,
+    /// Those in a bundle of PEM, and no others.
+    Bundle(Bytes),
+}
+
+/// The certificate and private key of a client, as PEM.
+#[derive(Clone)]
+pub struct Identity {
+    /// The certificate, followed by those that lead to its authority.
+    pub certificates: Bytes,
+    /// The private key.
+    pub key: Bytes,
+}
+
+impl fmt::Debug for Identity {
+    /// Never shows the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity(…)")
+    }
+}
+
+/// TLS cannot be set up as asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TlsError {
+    /// The bundle has no certificate in it.
+    #[error("cannot use the bundle of certificate authorities: it has no certificate in PEM")]
+    Roots,
+    /// The certificate of the client is none.
+    #[error("cannot use the client's certificate: there is none in PEM")]
+    Certificate,
+    /// The private key of the client is none.
+    #[error("cannot use the client's private key: there is none in PEM")]
+    Key,
+    /// A name that no certificate can have.
+    #[error("cannot use {0:?} as the name of a server")]
+    ServerName(String),
+    /// The library refused: a key of an unknown kind, or one that is not the certificate's.
+    #[error("cannot set up TLS")]
+    Library(#[source] rustls::Error),
+}
+
+/// The TLS of a client. `http2` offers it to servers, before HTTP/1.1.
+pub(crate) fn config(
+    roots: &Roots,
+    identity: Option<&Identity>,
+    http2: bool,
+) -> Result<ClientConfig, TlsError> {
+    let roots = match roots {
+        Roots::System => system_roots(),
+        Roots::Bundle(pem) => bundle(pem)?,
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Library)?
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let chain = CertificateDer::pem_slice_iter(&identity.certificates);
+            let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|_| TlsError::Certificate)?;
+            if chain.is_empty() {
+                return Err(TlsError::Certificate);
+            }
+            let key = PrivateKeyDer::from_pem_slice(&identity.key).map_err(|_| TlsError::Key)?;
+            builder.with_client_auth_cert(chain, key).map_err(TlsError::Library)?
+        }
+    };
+    if http2 {
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    }
+    Ok(config)
+}
+
+fn bundle(pem: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    // What is no certificate is skipped; only a bundle without any is refused.
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).flatten());
+    if roots.is_empty() {
+        return Err(TlsError::Roots);
+    }
+    Ok(Arc::new(roots))
+}
+
+/// The roots of the machine, read once: they change with its packages, not while a process runs.
+fn system_roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let read = || {
+        let mut roots = RootCertStore::empty();
+        // A machine without roots trusts nobody; each handshake then says so.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Arc::new(roots)
+    };
+    Arc::clone(ROOTS.get_or_init(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use gantry_testkit::pki::Authority;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_refused_when_the_client_is_made() {
+        let authority = Authority::new("ca").unwrap();
+        let client = authority.client("ann", &[]).unwrap();
+        let other = authority.client("bob", &[]).unwrap();
+        let bundle = |text: &str| Roots::Bundle(Bytes::from(text.to_owned()));
+        let identity = |certificates: &str, key: &str| Identity {
+            certificates: Bytes::from(certificates.to_owned()),
+            key: Bytes::from(key.to_owned()),
+        };
+        let ca = bundle(&authority.own.certificate);
+        let made = |roots: &Roots, identity: Option<&Identity>| config(roots, identity, true);
+        assert_eq!(made(&bundle("x"), None).unwrap_err(), TlsError::Roots);
+        assert_eq!(made(&bundle(""), None).unwrap_err(), TlsError::Roots);
+        let half = bundle(&format!("junk\n{}", authority.own.certificate));
+        assert!(made(&half, None).is_ok(), "what is no certificate is skipped");
+        let own = identity(&client.certificate, &client.key);
+        assert!(made(&ca, Some(&own)).is_ok());
+        assert_eq!(format!("{own:?}"), "Identity(…)");
+        let none = identity("x", &client.key);
+        assert_eq!(made(&ca, Some(&none)).unwrap_err(), TlsError::Certificate);
+        let none = identity(&client.certificate, "x");
+        assert_eq!(made(&ca, Some(&none)).unwrap_err(), TlsError::Key);
+        let mixed = identity(&client.certificate, &other.key);
+        assert!(matches!(made(&ca, Some(&mixed)).unwrap_err(), TlsError::Library(_)));
+    }
+}
