@@ -13,12 +13,12 @@ use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
-use gantry_placement::Configs;
+use gantry_placement::effects::config_inquiry;
 use gantry_process::health::{Peer, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_queue::Live;
-use gantry_reconcile::{Observer, Place, Resource, View as _};
+use gantry_reconcile::{Observer, Place, Resource};
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
 use gantry_sim::view::Lease;
@@ -28,7 +28,7 @@ use super::reload::Board;
 use super::scaling::Part;
 use super::{Shell, Start};
 use crate::config::operator::{Controller, LeaderElection, Operator};
-use crate::devices::{self, Reader};
+use crate::devices;
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 
@@ -210,11 +210,6 @@ pub(super) fn start(
     };
     let client = client.context("could not make a client for writes")?;
     let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
-    let configs = settings.devices.enabled.then(Reader::new);
-    if let Some(configs) = &configs {
-        let actor = Actor::new(client.clone(), devices::MANAGER, devices::COMPONENT);
-        seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
-    }
     let actor = Arc::new(jobs::actor(client.clone()));
     seats
         .extend(queue.iter().flat_map(|part| part.seats(&actor, |name| is_chosen(settings, name))));
@@ -234,16 +229,16 @@ pub(super) fn start(
     options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
+    if settings.devices.enabled {
+        let client =
+            to_cluster(start.config.clone()).context("could not make a client for configs")?;
+        options.outside.inquiries.push(config_inquiry(client, clock.clone()));
+    }
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
     let handle = controllers.handle();
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
-    }
-    if let Some(configs) = configs {
-        let client =
-            to_cluster(start.config.clone()).context("could not make a client for configs")?;
-        configs.spawn(&mut shell.tasks, handle.clone(), client);
     }
     if let Some(part) = queue {
         let client =
@@ -316,7 +311,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from_iter([Configs::RESOURCE].into_iter().chain(jobs::FACTS)),
+        facts: BTreeSet::<Resource>::from_iter(jobs::FACTS),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,
