@@ -251,7 +251,6 @@ pub(super) fn start(
         stock.spawn(&mut shell.tasks, &handle);
     }
     if let Some(part) = scaling {
-        part.follow(&handle, shell);
         let _ = standing.scaling.set(part);
     }
     let _ = standing.controllers.set(Ok(handle));
