@@ -12,10 +12,6 @@ use serde_json::{Value, json};
 
 use crate::up::Door;
 
-mod configs;
-
-pub use configs::Reader;
-
 /// Who owns the fields that are written.
 pub const MANAGER: &str = "gantry-devices";
 /// Who events come from.

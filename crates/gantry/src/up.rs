@@ -19,7 +19,8 @@ use gantry_api::object::KINDS;
 use gantry_api::yaml;
 use gantry_apiserver::{Api, Caller};
 use gantry_controller::{Actor, Handle, Meters, Options, Outside, Seat, Shell, transport};
-use gantry_placement::{AdminQuota, Configs};
+use gantry_placement::AdminQuota;
+use gantry_placement::effects::config_inquiry;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
@@ -41,7 +42,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::containers::LogObserver;
-use crate::devices::{self, Reader};
+use crate::devices;
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use crate::operator::stock::StockMetrics;
@@ -282,17 +283,14 @@ pub fn start(
     };
     let (programs, runner) = programs(registry, kubelet.clone());
     let arrivals = Arc::new(Arrivals::default());
-    let configs = Reader::new();
     let mut outside = Outside::default();
     outside.observers.push(Arc::new(LogObserver::new(logs.clone(), clock.clone())));
     outside.observers.push(Arc::<Arrivals>::clone(&arrivals));
     outside.observers.push(Arc::new(programs));
+    outside.inquiries.push(config_inquiry(devices::door(api).client(), clock.clone()));
     let reader = accounts::reader(api).client();
-    let watches = Arc::new(Actor::new(reader.clone(), "gantry", "gantry"));
-    let mut seats = vec![Seat::new(configs.watcher(), watches).alone()];
-    let members = members(api, settings, &kubelet, started);
-    let controllers = members.len();
-    seats.extend(members);
+    let mut seats = members(api, settings, &kubelet, started);
+    let controllers = seats.len();
     let meters = Meters::register(metrics)?;
     let values = &settings.values;
     let queue = match configuration::is_enabled(values) {
@@ -312,7 +310,7 @@ pub fn start(
     let options = Options {
         in_flight: 64,
         outside,
-        facts: [Configs::RESOURCE, TargetScale::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
+        facts: [TargetScale::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -320,7 +318,6 @@ pub fn start(
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
-    configs.spawn(tasks, handle.clone(), devices::door(api).client());
     let sampling = Sampling::of_profile(settings.profile);
     metrics_api::serve(api, &handle, &clock, sampling);
     Scales::new(api, &handle, sampling).spawn(tasks);

@@ -1,21 +1,25 @@
 //! What objects say that configure devices, at the moment a claim is given some.
 //!
-//! They may be of any kind, so no cache has them. Whoever runs the controllers reads them for each
-//! claim that waits, and puts what was found on the shelf of [`Configs`].
+//! They may be of any kind, so no cache has them. [`ConfigInquiry`] says which of them are to be read: those
+//! that claims without devices refer to. What was read is a fact, [`ConfigObject`], about the [`Reference`]:
+//! claims that may have the same object copied share it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use gantry_api::devices::{
-    ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, DeviceClass, DeviceDriver,
-    DevicePrivilegedClaim, Term, TermConfig,
+    ClaimSpec, ClassConfig, DeviceAllocation, DeviceClaim, DeviceClass, DevicePrivilegedClaim,
+    TermConfig,
 };
-use gantry_devices::lower::{Catalog, Wanted};
-use gantry_reconcile::{Change, Key, Meta, Resource, View, World};
-use serde::Deserialize;
+use gantry_devices::lower::{Catalog, Wanted as WantedDevices};
+use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, Wanted};
+use gantry_reconcile::{Change, Fact, FactTable, Inquiry, Key, Kind, World};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::claim::Claim;
-use crate::scheduler::scene::catalog;
+use crate::scheduler::scene::listed;
 use crate::seen::Seen;
 
 /// The most that one object may say, in bytes.
@@ -23,35 +27,28 @@ const LARGEST: usize = 10 << 10;
 /// The most that all objects of a claim may say together.
 const LARGEST_SUM: usize = 64 << 10;
 
-/// What was found for one claim. Its name is the claim's identity: claims of either kind may have the
-/// same name.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Configs {
-    /// Metadata.
-    pub metadata: Meta,
-    /// What was found, by [`Reference::word`]. What is in neither map was not found.
-    pub found: BTreeMap<String, Value>,
-    /// Why an object could not be read or may not be copied, by [`Reference::word`].
-    pub problems: BTreeMap<String, String>,
+/// After how long an object is read again while a claim waits for its devices.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+/// How long one answer may take: three requests with a time-out of their own each, whose messages say more
+/// than this one's.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
+/// How many objects are read at once, and how many that claims of one namespace name.
+const CONCURRENCY: Concurrency = Concurrency { total: 32, per_group: 4 };
+
+/// What is known about an object that configures devices.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConfigObject {
+    /// What it says.
+    Found(Value),
+    /// There is no such object.
+    NotFound,
+    /// Why it could not be read or may not be copied. The text follows the name of the object.
+    Problem(String),
 }
 
-impl Configs {
-    /// Where what was found for a claim is.
-    #[must_use]
-    pub fn key(claim: &Meta) -> Key {
-        Key::new(&claim.namespace, claim.uid.as_str())
-    }
-}
-
-impl View for Configs {
-    /// A kind that no server serves.
-    const RESOURCE: Resource =
-        Resource::namespaced("local.gantry.dev", "v1", "configs", "Configs").without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
+impl Fact for ConfigObject {
+    type Subject = Reference;
+    const NAME: &'static str = "device-config";
 }
 
 /// An object that configures devices.
@@ -104,24 +101,10 @@ impl Reference {
         }
     }
 
-    /// One word for it. Who names it is part of it where that decides whether it may be copied.
-    #[must_use]
-    pub fn word(&self) -> String {
-        let who = match self.named_by {
-            NamedBy::Class if self.needs_label_for_claims() => "class:",
-            NamedBy::Class | NamedBy::Claim => "",
-        };
-        format!("{who}{}/{}/{}/{}", self.api_version, self.kind, self.namespace, self.name)
-    }
-
-    fn needs_label_for_claims(&self) -> bool {
-        self.api_version.contains('/')
-    }
-
     /// Whether its kind has to say that it may be copied.
     #[must_use]
     pub fn needs_label(&self) -> bool {
-        self.named_by == NamedBy::Claim && self.needs_label_for_claims()
+        self.named_by == NamedBy::Claim && self.api_version.contains('/')
     }
 
     /// Whether it may be copied to where the claim's readers see it: of the kinds in the core group
@@ -135,52 +118,107 @@ impl Reference {
     }
 }
 
-/// The claims without devices that have to copy something, and all that each may have to copy,
-/// whichever way it is satisfied.
-#[must_use]
-pub fn referred(world: &World) -> Vec<(Meta, Vec<Reference>)> {
-    let catalog = catalog(world);
-    let plain = world.shelf::<Seen<DeviceClaim>>().all().into_iter();
-    let plain = plain.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
-    let plain = plain.map(|it| (it.metadata.clone(), of_plain(&it, &catalog)));
-    let privileged = world.shelf::<Seen<DevicePrivilegedClaim>>().all().into_iter();
-    let privileged =
-        privileged.filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going());
-    let privileged = privileged.map(|it| (it.metadata.clone(), of_privileged(&it)));
-    plain.chain(privileged).filter(|(_, references)| !references.is_empty()).collect()
+/// Asks for the objects that configure devices, for as long as a claim without devices refers to them.
+///
+/// Users name the objects, so how many are read at once for one namespace is bounded: a slow read delays no
+/// other namespace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConfigInquiry;
+
+impl Inquiry for ConfigInquiry {
+    type Fact = ConfigObject;
+
+    fn name(&self) -> &'static str {
+        "device-configs"
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        vec![
+            Kind::of::<Seen<DeviceClaim>>(),
+            Kind::of::<Seen<DevicePrivilegedClaim>>(),
+            Kind::of::<Seen<DeviceClass>>(),
+        ]
+    }
+
+    /// The keys of claims. A DeviceClaim and a DevicePrivilegedClaim of one name share a key, and what either
+    /// refers to is asked for.
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
+        if change.is::<Seen<DeviceClaim>>() {
+            let of_claim = |it: &Seen<DeviceClaim>| !of_plain(it, &Catalog::default()).is_empty();
+            // Most clusters have nothing that configures devices, and claims come and go.
+            let concerns = change.both::<Seen<DeviceClaim>>().any(of_claim)
+                || !classes_with_configs(world).is_empty();
+            return if concerns { vec![change.key.clone()] } else { Vec::new() };
+        }
+        if change.is::<Seen<DevicePrivilegedClaim>>() {
+            let mut both = change.both::<Seen<DevicePrivilegedClaim>>();
+            let concerns = both.any(|it| !of_privileged(it).is_empty());
+            return if concerns { vec![change.key.clone()] } else { Vec::new() };
+        }
+        if !change.both::<Seen<DeviceClass>>().any(has_configs) {
+            return Vec::new();
+        }
+        let claims = world.shelf::<Seen<DeviceClaim>>().all();
+        claims.iter().filter(|it| is_waiting(it)).map(|it| it.metadata.key()).collect()
+    }
+
+    fn wanted(&self, world: &World, key: &Key, _: Timestamp) -> Wanted<Reference> {
+        let plain = world.shelf::<Seen<DeviceClaim>>().get(key).filter(|it| is_waiting(it));
+        let plain = plain.map(|it| of_plain(&it, &listed(&[], &classes_with_configs(world))));
+        let privileged = world.shelf::<Seen<DevicePrivilegedClaim>>().get(key);
+        let privileged = privileged
+            .filter(|it| it.status.allocations.is_empty() && !it.metadata.is_going())
+            .map(|it| of_privileged(&it));
+        let all = plain.into_iter().chain(privileged).flatten();
+        all.filter(Reference::is_allowed).collect()
+    }
+
+    fn policy(&self, _: &Reference) -> InquiryPolicy {
+        InquiryPolicy {
+            refresh_interval: REFRESH_INTERVAL,
+            timeout: ANSWER_TIMEOUT,
+            ..InquiryPolicy::default()
+        }
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        CONCURRENCY
+    }
+
+    /// By namespace, and what classes name apart from what claims name: users of a namespace that a class
+    /// refers to do not delay what all users of that class wait for.
+    fn group(&self, reference: &Reference) -> String {
+        match reference.named_by {
+            NamedBy::Class => format!("class/{}", reference.namespace),
+            NamedBy::Claim => format!("claim/{}", reference.namespace),
+        }
+    }
 }
 
-/// Whether a change may be about what is [referred to](referred). It is asked with every claim that comes and
-/// goes, and most clusters have nothing that configures devices.
-#[must_use]
-pub fn concerns(world: &World, change: &Change) -> bool {
-    let of_classes = || {
-        let classes = world.shelf::<Seen<DeviceClass>>().all();
-        classes.iter().any(|it| it.object.as_ref().is_ok_and(|it| !it.spec.configs.is_empty()))
-    };
-    let plain = |it: &Seen<DeviceClaim>| {
-        let asks = it.object.iter().flat_map(|it| &it.spec.claims).flat_map(Term::alternatives);
-        asks.into_iter().any(|ask| !ask.configs.is_empty())
-    };
-    if change.is::<Seen<DeviceClaim>>() {
-        return change.both::<Seen<DeviceClaim>>().any(plain) || of_classes();
-    }
-    if change.is::<Seen<DevicePrivilegedClaim>>() {
-        let mut both = change.both::<Seen<DevicePrivilegedClaim>>();
-        return both.any(|it| !of_privileged(it).is_empty());
-    }
-    change.is::<Seen<DeviceClass>>() || change.is::<Seen<DeviceDriver>>()
+fn is_waiting(claim: &Seen<DeviceClaim>) -> bool {
+    claim.status.allocations.is_empty() && !claim.metadata.is_going()
 }
 
-fn of_privileged(claim: &Seen<DevicePrivilegedClaim>) -> Vec<Reference> {
+fn has_configs(class: &Seen<DeviceClass>) -> bool {
+    class.object.as_ref().is_ok_and(|it| !it.spec.configs.is_empty())
+}
+
+fn classes_with_configs(world: &World) -> Vec<Arc<Seen<DeviceClass>>> {
+    let mut classes = world.shelf::<Seen<DeviceClass>>().all();
+    classes.retain(|it| has_configs(it));
+    classes
+}
+
+fn of_privileged(claim: &Seen<DevicePrivilegedClaim>) -> BTreeSet<Reference> {
     let configs = claim.object.iter().flat_map(|it| &it.spec.configs);
     configs.map(|it| Reference::of_term(it, &claim.metadata.namespace)).collect()
 }
 
-fn of_plain(claim: &Seen<DeviceClaim>, catalog: &Catalog) -> Vec<Reference> {
-    let Ok(object) = &claim.object else { return Vec::new() };
+/// All that a claim may have to copy, whichever way it is satisfied.
+fn of_plain(claim: &Seen<DeviceClaim>, catalog: &Catalog) -> BTreeSet<Reference> {
+    let Ok(object) = &claim.object else { return BTreeSet::new() };
     let namespace = &claim.metadata.namespace;
-    let mut all = Vec::new();
+    let mut all = BTreeSet::new();
     for ask in object.spec.claims.iter().flat_map(|term| term.alternatives()) {
         let class = ask.device_class.as_deref().and_then(|name| catalog.class(name));
         all.extend(class.into_iter().flat_map(|it| &it.configs).map(Reference::of_class));
@@ -190,8 +228,6 @@ fn of_plain(claim: &Seen<DeviceClaim>, catalog: &Catalog) -> Vec<Reference> {
         }
         all.extend(ask.configs.iter().map(|it| Reference::of_term(it, namespace)));
     }
-    all.sort();
-    all.dedup();
     all
 }
 
@@ -215,12 +251,12 @@ pub(crate) fn copy(
     selected: &BTreeMap<String, usize>,
     got: &[DeviceAllocation],
     classes: &dyn Classes,
-    found: Option<&Configs>,
+    objects: &FactTable<ConfigObject>,
 ) -> Result<Copies, String> {
     let namespace = &claim.meta().namespace;
     let (mut of_classes, mut of_claim) = (Vec::new(), Vec::new());
     match claim.wanted()? {
-        Wanted::Claim(spec) => references(
+        WantedDevices::Claim(spec) => references(
             spec,
             catalog,
             selected,
@@ -230,7 +266,7 @@ pub(crate) fn copy(
             &mut of_classes,
             &mut of_claim,
         ),
-        Wanted::Privileged(spec) => {
+        WantedDevices::Privileged(spec) => {
             of_claim.extend(spec.configs.iter().map(|it| Reference::of_term(it, namespace)));
         }
     }
@@ -239,7 +275,7 @@ pub(crate) fn copy(
         let mut copies = Vec::new();
         for (at, config) in list.iter().enumerate() {
             if !list[..at].contains(config) {
-                copies.push(copy_one(config, found, &mut sum)?);
+                copies.push(copy_one(config, objects, &mut sum)?);
             }
         }
         Ok(copies)
@@ -272,18 +308,28 @@ fn references(
     }
 }
 
-fn copy_one(config: &Reference, found: Option<&Configs>, sum: &mut usize) -> Result<Value, String> {
+fn copy_one(
+    config: &Reference,
+    objects: &FactTable<ConfigObject>,
+    sum: &mut usize,
+) -> Result<Value, String> {
     let (kind, name) = (&config.kind, &config.name);
     let place = format!("{kind} {}/{name}", config.namespace);
     if !config.is_allowed() {
         return Err(format!("{place} may not be copied; use a ConfigMap or a kind of your own"));
     }
-    let found = found.ok_or_else(|| format!("{place} has not been read yet"))?;
-    if let Some(problem) = found.problems.get(&config.word()) {
-        return Err(format!("{place} {problem}"));
+    let unread = || format!("{place} has not been read yet");
+    let state = objects.get(config).ok_or_else(unread)?;
+    if let Some(failure) = &state.failure {
+        // What was read before may not be what the object says now.
+        let message = &failure.message;
+        return Err(format!("{place} could not be read; it is tried again: {message}"));
     }
-    let object = found.found.get(&config.word());
-    let object = object.ok_or_else(|| format!("{place} not found"))?;
+    let object = match state.value().ok_or_else(unread)? {
+        ConfigObject::Found(object) => object,
+        ConfigObject::NotFound => return Err(format!("{place} not found")),
+        ConfigObject::Problem(problem) => return Err(format!("{place} {problem}")),
+    };
     let mut copy = object.clone();
     let meta = object["metadata"].as_object();
     let kept = ["name", "namespace", "uid", "resourceVersion"];

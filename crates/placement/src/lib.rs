@@ -16,6 +16,7 @@
 //! claim by claim; [`Books`] about ledgers, pool by pool; [`Results`] tells pods what they have;
 //! [`Gate`] looks after pods that another scheduler binds; [`ClassStanding`] and [`DriverStanding`] say
 //! what classes and drivers are worth. [`admission`] answers an API server that asks about new objects.
+//! [`ConfigInquiry`] says which objects that configure devices are to be read, and [`effects`] reads them.
 
 mod carrier;
 mod claim;
@@ -34,12 +35,13 @@ mod scheduler;
 mod standing;
 
 pub mod subsystem;
+pub mod effects;
 
 #[cfg(test)]
 mod tests;
 
 pub use books::Books;
-pub use config::{CONFIG_LABEL, Configs, NamedBy, Reference, concerns, referred};
+pub use config::{CONFIG_LABEL, ConfigInquiry, ConfigObject, NamedBy, Reference};
 pub use gate::{GATE, Gate};
 pub use release::Release;
 pub use results::Results;

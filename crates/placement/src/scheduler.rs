@@ -15,11 +15,12 @@ use gantry_api::devices::{
 };
 use gantry_devices::constraint::Constraints;
 use gantry_pods::view::{Namespace, Node, Pod};
-use gantry_reconcile::{Change, Controller, Key, Kind, Plan, World};
+use gantry_reconcile::fact::Changed;
+use gantry_reconcile::{Change, Controller, FactChange, FactKind, Key, Kind, Plan, World};
 use jiff::Timestamp;
 
 use crate::carrier::{self, Resolved, Trouble};
-use crate::config::Configs;
+use crate::config::ConfigObject;
 use crate::gate;
 use crate::ledger::Ledgers;
 use crate::results::ALLOCATIONS_ANNOTATION;
@@ -77,7 +78,6 @@ impl Controller for Scheduler {
             Kind::of::<Node>(),
             Kind::of::<Namespace>(),
             Kind::of::<Quota>(),
-            Kind::of::<Configs>(),
             Kind::of::<Seen<DeviceClaim>>(),
             Kind::of::<Seen<DevicePrivilegedClaim>>(),
             Kind::of::<Seen<DeviceClaimTemplate>>(),
@@ -86,6 +86,15 @@ impl Controller for Scheduler {
             Kind::of::<Seen<DeviceClass>>(),
             Kind::of::<Seen<DeviceDriver>>(),
         ]
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<ConfigObject>()]
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        let news = change.of::<ConfigObject>().filter(Changed::is_news);
+        news.map(|_| Key::cluster(NAME)).into_iter().collect()
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {

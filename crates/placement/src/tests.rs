@@ -2,6 +2,7 @@
 
 mod answers;
 mod build;
+mod configs;
 mod crashes;
 mod crowd;
 mod decisions;

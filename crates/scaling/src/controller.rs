@@ -5,7 +5,8 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use gantry_reconcile::{
-    Change, Controller, Key, Kind, Note, Part, Plan, Reference, Step, View as _, World, Write,
+    Change, Controller, FactChange, FactKind, Key, Kind, Note, Part, Plan, Reference, Step,
+    View as _, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use crate::demand::{Demand, is_over, is_pending};
 use crate::ledger::{Former, Grant, Ledger};
 use crate::limits::{has_given_up, next, successor};
 use crate::marks::{self, GAVE_UP, MESSAGE, OWNER};
-use crate::pool::{Polled, Pool};
+use crate::pool::{self, PoolListing};
 use crate::reason::Reason;
 use crate::settings::{Backend, Limits, Settings};
 use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, only_lives};
@@ -63,10 +64,36 @@ impl Controller for Scaling {
             Backend::Reuse | Backend::Duplicate => {
                 vec![Kind::of::<MachineSet>(), Kind::of::<Machine>()]
             }
-            Backend::Pools(_) => vec![Kind::of::<Pool>(), Kind::of::<Polled>()],
-            Backend::Groups => Vec::new(),
+            Backend::Pools(_) | Backend::Groups => Vec::new(),
         };
         all.into_iter().chain(more).collect()
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        match self.backend {
+            Backend::Pools(_) => vec![FactKind::of::<PoolListing>()],
+            Backend::Reuse | Backend::Duplicate | Backend::Groups => Vec::new(),
+        }
+    }
+
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        let Some(change) = change.of::<PoolListing>().filter(|it| it.is_news()) else {
+            return Vec::new();
+        };
+        let [before, after] = [change.before, change.after].map(|it| it.and_then(|it| it.value()));
+        let Ok(ledger) = Ledger::read(world, &self.ledger) else { return Vec::new() };
+        let mut keys = pool::owners_of_changed(before, after);
+        if before != after {
+            // A name may have become free.
+            keys.extend(next(world, &ledger, &self.settings()));
+        }
+        if before.is_none() {
+            // No job was served before the pools were known.
+            keys.extend(ledger.iter().map(|(job, _)| job.clone()));
+            let jobs = world.shelf::<AppWrapper>().tagged(&AppWrapper::labelled());
+            keys.extend(jobs.iter().map(|job| job.metadata.key()));
+        }
+        keys.into_iter().collect()
     }
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -80,15 +107,11 @@ impl Controller for Scaling {
         let mut keys: BTreeSet<Key> = self.owners(&ledger, change).into_iter().collect();
         // Room, a place or a name may have become free.
         keys.extend(next(world, &ledger, &self.settings()));
-        if change.is::<ConfigMap>() || change.is::<Polled>() {
+        if change.is::<ConfigMap>() {
             keys.extend(ledger.iter().map(|(job, _)| job.clone()));
             // One whose entry is gone may go.
             keys.extend(change.both::<ConfigMap>().flat_map(|it| ledger.jobs_in(it)));
-            let jobs = world.shelf::<AppWrapper>().tagged(&AppWrapper::labelled());
-            let idle = jobs.iter().filter(|job| {
-                job.metadata.is_going() || job.metadata.annotations.contains_key(MESSAGE)
-            });
-            keys.extend(idle.map(|job| job.metadata.key()));
+            keys.extend(idle(world));
         }
         keys.into_iter().collect()
     }
@@ -105,14 +128,33 @@ impl Controller for Scaling {
         let job = world.shelf::<AppWrapper>().get(key);
         if job.is_none() && world.shelf::<AppWrapper>().is_unreadable(key) {
             // It is there. What it wants is not known, and what it has is not taken away.
-            return turn.plan;
+            return self.keep_calls(world, key, turn.plan);
         }
         let reason = turn.take(job.as_deref());
-        turn.end(job.as_deref(), reason.err())
+        let plan = turn.end(job.as_deref(), reason.err());
+        self.keep_calls(world, key, plan)
     }
 }
 
+/// Jobs that wait for something that is not theirs.
+fn idle(world: &World) -> Vec<Key> {
+    let jobs = world.shelf::<AppWrapper>().tagged(&AppWrapper::labelled());
+    let idle = jobs
+        .iter()
+        .filter(|job| job.metadata.is_going() || job.metadata.annotations.contains_key(MESSAGE));
+    idle.map(|job| job.metadata.key()).collect()
+}
+
 impl Scaling {
+    /// The plan, with the calls about pools that must not be given up.
+    fn keep_calls(&self, world: &World, key: &Key, mut plan: Plan) -> Plan {
+        match self.backend {
+            Backend::Pools(_) => pool::keep_calls(world, key, &mut plan),
+            Backend::Reuse | Backend::Duplicate | Backend::Groups => {}
+        }
+        plan
+    }
+
     /// Whose turn it is after a change of a job: its own, and of those that take its place.
     fn of_job(&self, world: &World, change: &Change) -> Vec<Key> {
         let asks = |job: &AppWrapper| Demand::of(job).is_some() || is_held(job);
@@ -136,8 +178,7 @@ impl Scaling {
             .both::<MachineSet>()
             .map(|it| &it.metadata)
             .chain(change.both::<Machine>().map(|it| &it.metadata))
-            .chain(change.both::<Node>().map(|it| &it.metadata))
-            .chain(change.both::<Pool>().map(|it| &it.metadata));
+            .chain(change.both::<Node>().map(|it| &it.metadata));
         let mut owners = Vec::new();
         for meta in metas {
             let named = meta
@@ -153,7 +194,6 @@ impl Scaling {
                     .cloned(),
             );
         }
-        owners.extend(change.both::<Pool>().filter_map(crate::pool::owner));
         let sets = change.both::<MachineSet>().map(|set| set.metadata.key());
         let machines = change.both::<Machine>().filter_map(|machine| {
             let set = machine.metadata.labels.get(crate::view::SET_LABEL)?;
@@ -187,8 +227,8 @@ impl Turn<'_> {
     /// Decides. What is not done is the error.
     fn take(&mut self, job: Option<&AppWrapper>) -> Result<(), Reason> {
         let ledger = Ledger::read(self.world, &self.settings.ledger).map_err(Reason::Ledger)?;
-        if matches!(self.settings.backend, Backend::Pools(_)) && !crate::pool::are_known(self.world)
-        {
+        if matches!(self.settings.backend, Backend::Pools(_)) && !pool::are_known(self.world) {
+            self.plan.look_within(pool::LIST_INTERVAL);
             return Err(Reason::PoolsUnknown);
         }
         let grant = ledger.get(self.key);

@@ -8,8 +8,8 @@
 //! what the ledger says, and when the job is over it gives back what bears the job's [`marks`].
 //!
 //! There are four back ends: MachineSets that are made larger or copied ([`machine_set`]), pools of a
-//! managed cluster ([`pool`]), and groups of pretended nodes ([`group`]). All but the pools are written
-//! as any object is; what is written to pools is carried out by [`effects`].
+//! managed cluster ([`pool`]), and groups of simulated nodes ([`group`]). All but the pools are written
+//! as any object is; pools are listed by an inquiry and changed by calls, which [`effects`] carries out.
 //!
 //! For AppWrappers that name no types [`shapes`] finds out which nodes would make them fit, where that is
 //! wanted, by asking the queue.

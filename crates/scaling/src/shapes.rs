@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use gantry_queue::shape::{Answer, Chooser, Useless};
 use gantry_queue::{Live, order};
+use gantry_reconcile::fact::Changed;
 use gantry_reconcile::{
-    Change, Controller, Held, Key, Kind, Note, Part, Plan, Reference, Step, View as _, World, Write,
+    Change, Controller, FactChange, FactKind, Held, Key, Kind, Note, Part, Plan, Reference, Step,
+    View as _, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -26,7 +28,7 @@ use crate::Scaling;
 use crate::demand::{Demand, is_over};
 use crate::ledger::{Grant, Ledger};
 use crate::marks::{GAVE_UP, Marks};
-use crate::pool::{Polled, Pool};
+use crate::pool::PoolListing;
 use crate::settings::{Backend, Settings};
 use crate::view::{AppWrapper, ConfigMap, MachineSet, NODES, ORDERED_INSTANCE, SHAPES};
 use crate::view::{is_ready, marked_nodes};
@@ -71,6 +73,15 @@ impl Controller for Shapes {
             }
         }
         kinds
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        self.scaling.facts()
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        let news = change.of::<PoolListing>().filter(Changed::is_news);
+        news.map(|_| Self::all()).into_iter().collect()
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -237,10 +248,7 @@ fn is_there(world: &World, job: &Key, grant: &Grant) -> bool {
 
 /// Whether a change is about what nodes could be had of, or what was granted.
 fn is_offer(change: &Change) -> bool {
-    change.is::<ConfigMap>()
-        || change.is::<MachineSet>()
-        || change.is::<Pool>()
-        || change.is::<Polled>()
+    change.is::<ConfigMap>() || change.is::<MachineSet>()
 }
 
 /// Why, in one word, nothing is chosen for a job.

@@ -2,6 +2,7 @@
 
 mod models;
 mod plans;
+mod service;
 
 mod groups;
 mod handover;

@@ -13,14 +13,14 @@ use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
 use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
-use gantry_placement::Configs;
+use gantry_placement::effects::config_inquiry;
 use gantry_process::clock::Clock;
 use gantry_process::health::{Peer, Probe};
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{Lost, OnLoss};
 use gantry_queue::Live;
 use gantry_queue::subsystem::configuration;
-use gantry_reconcile::{Observer, Place, Resource, View as _};
+use gantry_reconcile::{Observer, Place, Resource};
 use gantry_scaling::subsystem::configuration::Configuration;
 use gantry_sim::kubelet;
 use gantry_sim::members::{self, Member};
@@ -34,7 +34,7 @@ use super::scaling::Part;
 use super::{Shell, Start};
 use crate::config::operator::{Checked, LeaderElection, Operator};
 use crate::config::values::Values;
-use crate::devices::{self, Reader};
+use crate::devices;
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use crate::status_page::StatusPage;
@@ -183,11 +183,6 @@ pub(super) fn start(
     };
     let client = client.context("could not make a client for writes")?;
     let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
-    let configs = values.is_on("devices.enabled").then(Reader::new);
-    if let Some(configs) = &configs {
-        let actor = Actor::new(client.clone(), devices::MANAGER, devices::COMPONENT);
-        seats.push(Seat::new(configs.watcher(), Arc::new(actor)).alone());
-    }
     let actor = Arc::new(jobs::actor(client.clone()));
     seats
         .extend(queue.iter().flat_map(|part| part.seats(&actor, |name| is_chosen(settings, name))));
@@ -207,16 +202,16 @@ pub(super) fn start(
     options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
+    if values.is_on("devices.enabled") {
+        let client =
+            to_cluster(start.config.clone()).context("could not make a client for configs")?;
+        options.outside.inquiries.push(config_inquiry(client, clock.clone()));
+    }
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
     let handle = controllers.handle();
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
-    }
-    if let Some(configs) = configs {
-        let client =
-            to_cluster(start.config.clone()).context("could not make a client for configs")?;
-        configs.spawn(&mut shell.tasks, handle.clone(), client);
     }
     if let Some(part) = queue {
         let client =
@@ -229,7 +224,6 @@ pub(super) fn start(
         stock.spawn(&mut shell.tasks, &handle);
     }
     if let Some(part) = scaling {
-        part.follow(&handle, shell);
         let _ = standing.scaling.set(part);
     }
     let _ = standing.controllers.set(Ok(handle));
@@ -294,7 +288,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from_iter([Configs::RESOURCE].into_iter().chain(jobs::FACTS)),
+        facts: BTreeSet::<Resource>::from_iter(jobs::FACTS),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,

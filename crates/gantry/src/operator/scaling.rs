@@ -1,42 +1,30 @@
 //! Wires scaling: which back end, with which rights, and what it is told of pools.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
-use bytes::Bytes;
-use gantry_controller::transport::in_process;
-use gantry_controller::{Actor, Filter, Handle, Options, Seat};
+use gantry_controller::{Actor, Filter, Options, Seat};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Metrics, RegisterError};
-use gantry_process::tasks::OnLoss;
 use gantry_queue::Live;
-use gantry_reconcile::{Key, Place, Resource, View as _};
-use gantry_scaling::effects::{Endpoints, Listing, Ocm, Pools, Secret};
-use gantry_scaling::pool::{Polled, Pool};
+use gantry_reconcile::{Key, Place};
+use gantry_scaling::effects::{Endpoints, Ocm, Pools, Secret};
 use gantry_scaling::subsystem::configuration::{Configuration, MachineSets, SecretReference};
 use gantry_scaling::subsystem::{LEDGER, SUBSYSTEM};
 use gantry_scaling::view::ConfigMap;
 use gantry_scaling::{Backend, Limits, Scaling, Settings, Shapes};
-use http::{Request, Response, StatusCode};
-use http_body_util::{Either, Full};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::client::Body;
 
+use super::Start;
 use super::cluster::{Asked, call};
 use super::stock::StockMetrics;
-use super::{Shell, Start};
-
-/// How often the service is asked which pools there are. What the operator itself does it knows at
-/// once; this is for what others do, and each time is one request.
-const EVERY: Duration = Duration::from_secs(30);
 
 /// Scaling, ready to be started.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     controller: Arc<Scaling>,
-    pools: Option<Arc<Pools>>,
+    pools: Option<Pools>,
     ledger: Key,
     /// Whether nodes are chosen for jobs that name no types.
     infers_shapes: bool,
@@ -62,7 +50,7 @@ pub(super) async fn prepare(start: &Start, clock: &Clock) -> anyhow::Result<Opti
             let client = super::cluster::client(&start.config)?;
             let (api, tokens) = (scaling.ocm_url.clone(), scaling.ocm_token_url.clone());
             let endpoints = Endpoints { api, tokens };
-            Some(Arc::new(find_pools(&client, clock, reference, endpoints).await?))
+            Some(find_pools(&client, clock, reference, endpoints).await?)
         }
     };
     let backend = match (&pools, scaling.machine_sets_strategy) {
@@ -109,21 +97,13 @@ async fn find_pools(
     let ocm = Ocm::new(clock.clone(), endpoints, token)?;
     let cluster = ocm.cluster(external).await?;
     tracing::info!(cluster = cluster.id, kind = ?cluster.kind, "scaling the pools of this cluster");
-    Ok(Pools::new(ocm, cluster))
+    Ok(Pools::new(ocm, cluster, clock.clone()))
 }
 
 impl Part {
-    /// The controllers and in whose name they act. What is about pools goes to the service that has them.
-    /// Nodes are chosen by what the queue would say.
+    /// The controllers and in whose name they act. Nodes are chosen by what the queue would say.
     pub(super) fn seats(&self, client: &kube::Client, queue: Live) -> Vec<Seat> {
-        let client = match &self.pools {
-            None => client.clone(),
-            Some(pools) => {
-                let (pools, client) = (Arc::clone(pools), client.clone());
-                in_process(move |request| route(Arc::clone(&pools), client.clone(), request))
-            }
-        };
-        let actor = Arc::new(Actor::new(client, "gantry-scaling", "gantry-scaling"));
+        let actor = Arc::new(Actor::new(client.clone(), "gantry-scaling", "gantry-scaling"));
         let mut seats = vec![Seat::new(self.controller.clone(), Arc::clone(&actor))];
         if self.infers_shapes {
             let shapes = Shapes::new(Arc::clone(&self.controller), queue);
@@ -133,7 +113,7 @@ impl Part {
         seats
     }
 
-    /// Caches the ledger and no other ConfigMap, and says which kinds no server has.
+    /// Caches the ledger and no other ConfigMap; has pools listed, and calls about them carried out.
     pub(super) fn settle(&self, options: &mut Options) {
         let filter = Filter {
             fields: format!("metadata.name={}", self.ledger.name()),
@@ -141,7 +121,8 @@ impl Part {
             ..Filter::default()
         };
         options.filters.insert(Place::of::<ConfigMap>(), filter);
-        options.facts.extend([Pool::RESOURCE, Polled::RESOURCE]);
+        options.outside.inquiries.extend(self.pools.iter().map(Pools::inquiry));
+        options.outside.callers.extend(self.pools.iter().map(Pools::caller));
     }
 
     /// What counts the nodes that jobs were granted.
@@ -156,55 +137,12 @@ impl Part {
     pub(super) fn set_limits(&self, limits: Limits) {
         self.controller.set_limits(limits);
     }
-
-    /// Keeps the shelf of pools as the service has them.
-    pub(super) fn follow(&self, handle: &Handle, shell: &mut Shell) {
-        let Some(pools) = self.pools.clone() else { return };
-        let (handle, clock) = (handle.clone(), shell.tasks.clock().clone());
-        shell.tasks.spawn("pools", OnLoss::EndOwner, move |stop| async move {
-            pools.follow(&clock, EVERY, |listing| tell(&handle, &listing), &stop).await;
-            Ok(())
-        });
-    }
-}
-
-fn tell(handle: &Handle, listing: &Listing) {
-    let put = |resource: &Resource, texts: &[&str]| {
-        handle.make(resource, |shelf| {
-            let (changes, unreadable) = shelf.replace(texts, listing.revision);
-            for fault in unreadable {
-                tracing::error!(%fault, "a pool cannot be read");
-            }
-            (changes, ())
-        });
-    };
-    let pools: Vec<&str> = listing.pools.iter().map(String::as_str).collect();
-    put(&Pool::RESOURCE, &pools);
-    // After the pools: whoever sees it may rely on them.
-    put(&Polled::RESOURCE, &[&listing.polled]);
-}
-
-type Answer = Response<Either<Full<Bytes>, Body>>;
-
-/// Carries out what is about pools here, and hands on everything else.
-async fn route(pools: Arc<Pools>, client: kube::Client, request: Request<Bytes>) -> Answer {
-    if let Some(reply) = pools.serve(&request).await {
-        return reply.map(Either::Left);
-    }
-    match client.send(request.map(Body::from)).await {
-        Ok(answer) => answer.map(Either::Right),
-        Err(error) => {
-            // Nobody knows what became of it: the same as no answer.
-            let words = Full::new(Bytes::from(error.to_string()));
-            let mut answer = Response::new(Either::Left(words));
-            *answer.status_mut() = StatusCode::BAD_GATEWAY;
-            answer
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -218,7 +218,7 @@ pub(crate) fn catalog(world: &World) -> Catalog {
 }
 
 /// Those of these that can be understood.
-pub(super) fn listed(
+pub(crate) fn listed(
     drivers: &[Arc<Seen<DeviceDriver>>],
     classes: &[Arc<Seen<DeviceClass>>],
 ) -> Catalog {

@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::carrier::{self, Trouble};
 use crate::claim::{Claim, MOST_CONSUMERS, is_hold};
 use crate::condition::{self, Says};
-use crate::config::{self, Configs, Copies};
+use crate::config::{self, ConfigObject, Copies};
 use crate::gate;
 use crate::ledger::{self, Line};
 
@@ -364,11 +364,11 @@ impl<'a> Turn<'a> {
 
     fn configs(&self, claim: &Claim, given: &Given) -> Result<Copies, Trouble> {
         let scene = &self.scene;
-        let found = scene.world.shelf::<Configs>().get(&Configs::key(claim.meta()));
+        let objects = scene.world.facts::<ConfigObject>();
         let (selected, got) = (&given.selected, &given.allocations);
-        config::copy(claim, &scene.stock.catalog, selected, got, scene, found.as_deref()).map_err(
-            |why| Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name())),
-        )
+        config::copy(claim, &scene.stock.catalog, selected, got, scene, &objects).map_err(|why| {
+            Trouble::new("ConfigNotFound", format!("claim \"{}\": {why}", claim.name()))
+        })
     }
 
     /// The first pool whose ledger has no room for what is to be set aside.

@@ -4,7 +4,7 @@ use gantry_api::devices::{
     DeviceClaim, DeviceClaimTemplate, DeviceClass, DeviceDriver, DevicePool, DevicePrivilegedClaim,
     PodDevices,
 };
-use gantry_harness::{Action, Failure, Scenario, Server};
+use gantry_harness::{Action, Asking, Failure, Outside, Scenario, Server};
 use gantry_pods::view::{Namespace, Node, Pod};
 use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
 use proptest::test_runner::Config as ProptestConfig;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::invariants;
 use crate::claim::ENTRY_ANNOTATION;
 use crate::{
-    AdminQuota, Books, ClassStanding, DriverStanding, Gate, Quota, Release, Results, Scheduler,
-    Seen,
+    AdminQuota, Books, ClassStanding, ConfigInquiry, ConfigObject, DriverStanding, Gate, Quota,
+    Reference, Release, Results, Scheduler, Seen,
 };
 
 pub(super) const PODS: Resource = Pod::RESOURCE;
@@ -28,7 +28,8 @@ pub(super) const TEMPLATES: Resource = <Seen<DeviceClaimTemplate> as View>::RESO
 pub(super) const POD_DEVICES: Resource = <Seen<PodDevices> as View>::RESOURCE;
 pub(super) const NAMESPACES: Resource = Namespace::RESOURCE;
 pub(super) const QUOTAS: Resource = Quota::RESOURCE;
-pub(super) const CONFIGS: Resource = crate::Configs::RESOURCE;
+pub(super) const CONFIG_MAPS: Resource =
+    Resource::namespaced("", "v1", "configmaps", "ConfigMap").without_status();
 
 pub(super) type Objects = Vec<(Resource, Value)>;
 
@@ -66,8 +67,23 @@ pub(super) fn scenario<'a>(
         script,
         replicas: 1,
         horizon: Duration::from_secs(30),
-        ..Scenario::default()
+        outside: Outside { inquiries: vec![&READS_CONFIGS], ..Outside::default() },
     }
+}
+
+/// What reads the objects that configure devices.
+static READS_CONFIGS: Asking<ConfigInquiry> =
+    Asking { inquiry: ConfigInquiry, answer: read_config };
+
+fn read_config(server: &Server, reference: &Reference) -> Result<ConfigObject, String> {
+    let place = Key::new(&reference.namespace, &reference.name);
+    let Some(object) = server.get(&CONFIG_MAPS, &place) else { return Ok(ConfigObject::NotFound) };
+    let mut object = object.clone();
+    // What differs from run to run is left out.
+    object["metadata"] = json!({
+        "name": place.name(), "namespace": place.namespace(), "uid": "u", "managedFields": [],
+    });
+    Ok(ConfigObject::Found(object))
 }
 
 /// Seeds for so many cases each of those that property tests are told to try, at least one.
@@ -185,23 +201,15 @@ pub(super) fn remove(name: &str) -> Action {
     Box::new(move |server| server.delete(&PODS, &key(&name), Propagation::Background))
 }
 
-/// Tells what was found for a claim of either kind, as whoever reads configs does.
-pub(super) fn found(claim: &'static str, says: &'static str) -> Action {
+/// Lets the ConfigMap that configures devices say this.
+pub(super) fn configure(says: &'static str) -> Action {
     Box::new(move |server| {
-        let claims = [CLAIMS, PRIVILEGED];
-        let uid = claims.iter().find_map(|it| server.get(it, &key(claim)));
-        let Some(uid) = uid.map(|it| it["metadata"]["uid"].clone()) else { return };
-        let config = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
-            "metadata": {"name": "conf", "namespace": "default", "uid": "u", "managedFields": []},
-        });
         let object = json!({
-            "metadata": {"name": uid, "namespace": "default"},
-            "found": {"v1/ConfigMap/default/conf": config},
+            "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": says},
+            "metadata": {"name": "conf", "namespace": "default"},
         });
-        server.create(&CONFIGS, object.clone());
-        let place = key(uid.as_str().unwrap());
-        server.edit(&CONFIGS, &place, |it| it["found"] = object["found"].clone());
+        server.create(&CONFIG_MAPS, object);
+        server.edit(&CONFIG_MAPS, &key("conf"), |it| it["data"] = json!({"x": says}));
     })
 }
 

@@ -293,32 +293,8 @@ fn who_looks_on_waits_for_configs_too() {
     ]);
     let ending = run(objects.clone(), vec![]);
     assert_eq!(held(&ending, "watcher").first().unwrap().0, "ConfigNotFound");
-    let ending = run(objects, vec![found("all", "first"), make(node("n2"))]);
+    let ending = run(objects, vec![configure("first"), make(node("n2"))]);
     assert!(node_of(&ending, "watcher").is_some(), "{:?}", ending.held);
     let copies = &ending.server.get(&PRIVILEGED, &key("all")).unwrap()["status"]["claimConfigs"];
     assert_eq!(copies[0]["data"], json!({"x": "first"}), "{copies}");
-}
-
-#[test]
-fn claims_concern_who_reads_configs_where_something_configures_devices() {
-    let config = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "conf"}]);
-    let mut of_class = config.clone();
-    of_class[0]["namespace"] = json!("default");
-    let mut own = wish("gpu", 1);
-    own["claims"][0]["configs"] = config;
-    let plain = claim("c", &wish("gpu", 1));
-    let table = [
-        ("nothing configures anything", json!({}), plain.clone(), false),
-        ("the claim names what does", json!({}), claim("c", &own), true),
-        ("a class names it", json!({"configs": of_class}), plain, true),
-        ("a class that comes", json!({}), class("other", &json!({})), true),
-        ("a pod never does", json!({}), user("a", "c"), false),
-    ];
-    for (why, more, (resource, mut object), expected) in table {
-        let world = world(&[driver(), class("gpu", &more)]);
-        object["metadata"]["resourceVersion"] = json!("9");
-        object["metadata"]["uid"] = json!("uid-9");
-        let change = world.find(&resource).unwrap().saw(&object.to_string()).unwrap().unwrap();
-        assert_eq!(crate::concerns(&world, &change), expected, "{why}");
-    }
 }

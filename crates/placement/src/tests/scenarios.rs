@@ -150,7 +150,7 @@ fn scenario_98_what_configures_devices_is_waited_for_and_copied_once() {
     let ending = run(objects.clone(), vec![]);
     assert!(held(&ending, "a", "ConfigNotFound"), "{:?}", ending.held);
     assert_eq!(shape(&ending.server)["entries"], json!({}), "nothing is set aside meanwhile");
-    let ending = run(objects, vec![found("c", "first"), make(node("n3"))]);
+    let ending = run(objects, vec![configure("first"), make(node("n3"))]);
     let copies = &ending.server.get(&CLAIMS, &key("c")).unwrap()["status"]["claimConfigs"];
     assert_eq!(
         *copies,
@@ -161,9 +161,12 @@ fn scenario_98_what_configures_devices_is_waited_for_and_copied_once() {
     let all = team.all();
     let mut objects = base();
     objects.extend([claim("c", &spec), user("a", "c")]);
-    // Whatever it says later, the copy stays.
-    let script = vec![found("c", "first")];
-    proven(scenario(&all, objects, script).prove(0..3, checked));
+    // However late it is read, and however often the answer is lost, it is copied; and the copy stays.
+    let script = vec![configure("first")];
+    proven(scenario(&all, objects, script).prove(0..6, |server| {
+        let claim = server.get(&CLAIMS, &key("c")).unwrap();
+        json!([checked(server), claim["status"]["claimConfigs"]])
+    }));
 }
 
 fn quota(most: &str) -> Value {

@@ -84,7 +84,7 @@ impl Backend {
         match self {
             Self::Reuse => reuse::give_back(world, job, grant, plan),
             Self::Duplicate => duplicate::give_back(world, job, plan),
-            Self::Pools(_) => pool::give_back(world, job, plan),
+            Self::Pools(_) => pool::give_back(world, job, grant, plan),
             Self::Groups => group::give_back(world, job, plan),
         }
     }

@@ -1,6 +1,5 @@
 //! The service that manages clusters: its paths, bodies, pages and tokens.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gantry_process::clock::{Clock, Moment};
@@ -10,6 +9,7 @@ use tokio::sync::Mutex;
 
 use super::call::{Answer, CallError, Caller, Content, Endpoints, encode};
 use super::secret::Secret;
+use crate::pool::Pool;
 use crate::settings::PoolKind;
 
 /// The client that offline tokens are handed out to.
@@ -50,19 +50,6 @@ pub struct Cluster {
     pub kind: PoolKind,
 }
 
-/// A pool as the service has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its name.
-    pub id: String,
-    /// The type of its nodes.
-    pub instance_type: String,
-    /// How many nodes it has, unless the service decides that.
-    pub replicas: Option<u32>,
-    /// The labels of its nodes.
-    pub labels: BTreeMap<String, String>,
-}
-
 impl Ocm {
     /// A client that has not asked anything yet.
     ///
@@ -100,9 +87,9 @@ impl Ocm {
     ///
     /// # Errors
     /// The service could not be asked, or said no. Half a list is none.
-    pub async fn pools(&self, cluster: &Cluster) -> Result<Vec<Found>, CallError> {
+    pub async fn pools(&self, cluster: &Cluster) -> Result<Vec<Pool>, CallError> {
         let what = "list pools";
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<Pool> = Vec::new();
         for page in 1..=PAGES {
             let path = format!("{}?page={page}&size={PAGE}", collection(cluster));
             let answer = self.ask(what, Method::GET, &path, None).await?.success(what)?;
@@ -110,7 +97,7 @@ impl Ocm {
             for item in items {
                 let pool = read(item).ok_or_else(|| unreadable(what))?;
                 // A pool that was made between two pages may be on both.
-                if !found.iter().any(|it| it.id == pool.id) {
+                if !found.iter().any(|it| it.name == pool.name) {
                     found.push(pool);
                 }
             }
@@ -128,7 +115,7 @@ impl Ocm {
     ///
     /// # Errors
     /// The service could not be asked, or said no.
-    pub async fn pool(&self, cluster: &Cluster, id: &str) -> Result<Option<Found>, CallError> {
+    pub async fn pool(&self, cluster: &Cluster, id: &str) -> Result<Option<Pool>, CallError> {
         let what = "read a pool";
         let path = format!("{}/{}", collection(cluster), encode(id));
         let answer = self.ask(what, Method::GET, &path, None).await?;
@@ -143,20 +130,20 @@ impl Ocm {
     ///
     /// # Errors
     /// The service could not be asked, or said no.
-    pub async fn create(&self, cluster: &Cluster, pool: &Found) -> Result<Found, CallError> {
+    pub async fn create(&self, cluster: &Cluster, pool: &Pool) -> Result<Pool, CallError> {
         let what = "create a pool";
         let body = body(cluster.kind, pool);
         let answer = self.ask(what, Method::POST, &collection(cluster), Some(body)).await?;
         // Releases of the service differ in how they say that the name is taken.
         if matches!(answer.status, StatusCode::CONFLICT | StatusCode::BAD_REQUEST)
-            && let Ok(Some(there)) = self.pool(cluster, &pool.id).await
+            && let Ok(Some(there)) = self.pool(cluster, &pool.name).await
         {
             return match there.labels == pool.labels && there.instance_type == pool.instance_type {
                 true => Ok(there),
                 false => Err(CallError::Refused {
                     what: what.to_owned(),
                     code: StatusCode::CONFLICT.as_u16(),
-                    why: format!("pool {:?} is there and is another", pool.id),
+                    why: format!("pool {:?} is there and is another", pool.name),
                 }),
             };
         }
@@ -173,7 +160,7 @@ impl Ocm {
         cluster: &Cluster,
         id: &str,
         replicas: u32,
-    ) -> Result<Option<Found>, CallError> {
+    ) -> Result<Option<Pool>, CallError> {
         let what = "resize a pool";
         let path = format!("{}/{}", collection(cluster), encode(id));
         let body = json!({ "replicas": replicas });
@@ -267,8 +254,8 @@ fn collection(cluster: &Cluster) -> String {
     format!("/api/clusters_mgmt/v1/clusters/{}/{pools}", encode(&cluster.id))
 }
 
-fn body(kind: PoolKind, pool: &Found) -> Value {
-    let mut body = json!({"id": pool.id, "replicas": pool.replicas, "labels": pool.labels});
+fn body(kind: PoolKind, pool: &Pool) -> Value {
+    let mut body = json!({"id": pool.name, "replicas": pool.replicas, "labels": pool.labels});
     match kind {
         PoolKind::Machine => {
             body["kind"] = json!("MachinePool");
@@ -284,14 +271,14 @@ fn body(kind: PoolKind, pool: &Found) -> Value {
 }
 
 /// A pool of either kind.
-fn read(item: &Value) -> Option<Found> {
-    let id = item["id"].as_str().filter(|it| !it.is_empty())?.to_owned();
+fn read(item: &Value) -> Option<Pool> {
+    let name = item["id"].as_str().filter(|it| !it.is_empty())?.to_owned();
     let instance = item["instance_type"].as_str();
     let instance = instance.or_else(|| item["aws_node_pool"]["instance_type"].as_str());
     let labels = item["labels"].as_object().into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    Some(Found {
-        id,
+    Some(Pool {
+        name,
         instance_type: instance.unwrap_or_default().to_owned(),
         replicas: item["replicas"].as_u64().and_then(|it| u32::try_from(it).ok()),
         labels: labels.collect(),

@@ -1,251 +1,165 @@
-//! Pools as objects: read from the service now and then, written where an API server would.
+//! The pools of one cluster: listed for plans, and changed by their calls.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use gantry_process::clock::Clock;
-use gantry_reconcile::{Key, Revision, View as _};
-use http::{Method, Request, StatusCode};
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use gantry_controller::outside::{self, AnyInquiry, Asks, Later, Responder};
+use gantry_process::clock::{Clock, Moment};
+use gantry_reconcile::{Call, Refusal, Reply};
+use http::StatusCode;
+use serde_json::json;
 
-use super::answer::{Reply, absent, done, failed, object, refusal};
 use super::call::CallError;
-use super::ocm::{Cluster, Found, Ocm};
-use crate::pool::{Polled, Pool};
+use super::ocm::{Cluster, Ocm};
+use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, PoolInquiry, PoolListing, RESIZE, WhichPools};
 use crate::settings::PoolKind;
 
-/// The pools of one cluster.
-#[derive(Debug)]
-pub struct Pools {
+/// The longest pause that the service may ask for. What it asks for beyond that is asked for again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// The pools of one cluster. Clones are the same.
+#[derive(Clone)]
+pub struct Pools(Arc<Inner>);
+
+struct Inner {
     ocm: Ocm,
     cluster: Cluster,
-    /// Counts what was seen and done, so that a copy can be told from a newer one.
-    revision: AtomicU64,
-    /// What was seen of each pool last, and when.
-    seen: Mutex<BTreeMap<String, (Found, u64)>>,
+    clock: Clock,
+    /// Until when the service asked to be left alone.
+    paused: Mutex<Option<Moment>>,
 }
 
-/// All pools at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    /// The pools, in JSON.
-    pub pools: Vec<String>,
-    /// That they are known, in JSON.
-    pub polled: String,
-    /// What was known when the service was asked: nothing that was learned later is taken back.
-    pub revision: Revision,
+impl fmt::Debug for Pools {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Pools({})", self.0.cluster.id)
+    }
 }
 
 impl Pools {
-    /// The pools of a cluster, of which nothing is known yet.
+    /// The pools of a cluster.
     #[must_use]
-    pub fn new(ocm: Ocm, cluster: Cluster) -> Self {
-        Self { ocm, cluster, revision: AtomicU64::new(1), seen: Mutex::default() }
+    pub fn new(ocm: Ocm, cluster: Cluster, clock: Clock) -> Self {
+        Self(Arc::new(Inner { ocm, cluster, clock, paused: Mutex::new(None) }))
     }
 
     /// Which pools the cluster has.
     #[must_use]
     pub fn kind(&self) -> PoolKind {
-        self.cluster.kind
+        self.0.cluster.kind
     }
 
-    /// Asks the service what there is.
-    ///
-    /// # Errors
-    /// The service could not be asked, or said no.
-    pub async fn list(&self) -> Result<Listing, CallError> {
-        let asked = self.tick();
-        let found = self.ocm.pools(&self.cluster).await?;
-        let mut seen = self.seen();
-        seen.retain(|id, (_, at)| *at > asked || found.iter().any(|it| it.id == *id));
-        let mut pools = Vec::new();
-        for pool in found {
-            let known = seen.get(&pool.id).map(|(before, at)| (*before == pool, *at));
-            let at = match known {
-                Some((true, at)) => at,
-                // What was done to it after the service was asked is newer than what it said.
-                Some((false, at)) if at > asked => at,
-                Some((false, _)) | None => asked,
-            };
-            pools.push(self.show(&pool, at).to_string());
-            if at == asked {
-                seen.insert(pool.id.clone(), (pool, at));
+    /// Has the pools listed.
+    #[must_use]
+    pub fn inquiry(&self) -> Arc<dyn AnyInquiry> {
+        Arc::new(Asks::new(PoolInquiry, self.clone()))
+    }
+
+    /// Carries out calls about pools.
+    #[must_use]
+    pub fn caller(&self) -> Arc<dyn outside::Caller> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Responder<PoolListing> for Pools {
+    fn answer<'a>(&'a self, _: &'a WhichPools) -> Later<'a, Result<PoolListing, String>> {
+        Box::pin(async move {
+            let listed = self.0.within_pause(self.0.ocm.pools(&self.0.cluster)).await;
+            let pools = listed.map_err(|error| error.to_string())?;
+            let pools = pools.into_iter().map(|it| (it.name.clone(), it)).collect();
+            Ok(PoolListing { cluster: self.0.cluster.id.clone(), pools })
+        })
+    }
+}
+
+impl outside::Caller for Pools {
+    fn protocol(&self) -> &'static str {
+        PROTOCOL
+    }
+
+    fn call<'a>(&'a self, call: &'a Call) -> Later<'a, Result<Reply, outside::CallError>> {
+        Box::pin(async move {
+            match self.0.within_pause(self.0.carry_out(call)).await {
+                Ok(pool) => Ok(Reply::Done(json!(pool))),
+                Err(CallError::Refused { code, what, why }) => Ok(Reply::Refused(refusal(
+                    code,
+                    format!("{what} was refused with {code}: {why}"),
+                ))),
+                Err(error) => Err(outside::CallError(error.to_string())),
             }
+        })
+    }
+}
+
+impl Inner {
+    /// Does what a call asks for. Returns the pool as it is then, if there is one.
+    async fn carry_out(&self, call: &Call) -> Result<Option<Pool>, CallError> {
+        let (name, request) = (&call.target.address, &call.request);
+        let invalid = |why: String| CallError::Refused {
+            what: format!("{} a pool", call.purpose),
+            code: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
+            why,
+        };
+        if call.target.uid.as_str() != self.cluster.id {
+            let why = format!("pool {name:?} of another cluster was meant");
+            return Err(CallError::Refused {
+                what: format!("{} a pool", call.purpose),
+                code: StatusCode::CONFLICT.as_u16(),
+                why,
+            });
         }
-        let polled = json!({"metadata": {
-            "name": Polled::NAME, "uid": self.cluster.id, "resourceVersion": "1",
-        }});
-        Ok(Listing { pools, polled: polled.to_string(), revision: Revision(asked) })
+        match call.purpose {
+            CREATE => {
+                let pool: Pool = serde_json::from_value(request.clone())
+                    .map_err(|error| invalid(format!("the request is no pool: {error}")))?;
+                self.ocm.create(&self.cluster, &pool).await.map(Some)
+            }
+            RESIZE => {
+                let replicas = request["replicas"].as_u64().and_then(|it| u32::try_from(it).ok());
+                let replicas = replicas
+                    .ok_or_else(|| invalid(format!("{request} has no number of replicas")))?;
+                self.ocm.resize(&self.cluster, name, replicas).await
+            }
+            DELETE => self.ocm.delete(&self.cluster, name).await.map(|_| None),
+            other => Err(invalid(format!("nobody can {other} a pool"))),
+        }
     }
 
-    /// Asks the service now and then, and tells what there is, until told to stop. What goes wrong is
-    /// logged once for each time in a row, and the next time comes.
-    pub async fn follow(
+    /// Asks the service, unless it asked to be left alone for a while.
+    async fn within_pause<T>(
         &self,
-        clock: &Clock,
-        period: Duration,
-        tell: impl Fn(Listing),
-        stop: &CancellationToken,
-    ) {
-        let mut failures = 0_u32;
-        loop {
-            // May be dropped: it only reads.
-            let listed = tokio::select! {
-                biased;
-                () = stop.cancelled() => return,
-                listed = self.list() => listed,
-            };
-            let wait = match listed {
-                Ok(listing) => {
-                    if failures > 0 {
-                        tracing::info!(failures, "pools are known again");
-                    }
-                    failures = 0;
-                    tell(listing);
-                    period
-                }
-                Err(error) => {
-                    failures = failures.saturating_add(1);
-                    tracing::warn!(%error, failures, "could not list the pools of the cluster");
-                    match error {
-                        CallError::Later { wait: Some(wait), .. } => wait.max(period),
-                        CallError::Later { wait: None, .. }
-                        | CallError::Refused { .. }
-                        | CallError::Address(_)
-                        | CallError::Tls(_) => period,
-                    }
-                }
-            };
-            tokio::select! {
-                biased;
-                // Either may be dropped: both only wait.
-                () = stop.cancelled() => return,
-                () = clock.sleep(wait) => {}
-            }
+        request: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let now = self.clock.moment();
+        let paused = self.paused().filter(|until| *until > now);
+        if let Some(until) = paused {
+            let (what, wait) = ("call the service".to_owned(), until - now);
+            let why = format!("it asked not to be called for another {} seconds", wait.as_secs());
+            return Err(CallError::Later { what, why, wait: Some(wait) });
         }
-    }
-
-    /// Carries out a request about pools as an API server would; nothing if it is about anything else.
-    pub async fn serve(&self, request: &Request<Bytes>) -> Option<Reply> {
-        let collection = Pool::RESOURCE.collection("").ok()?;
-        let rest = request.uri().path().strip_prefix(collection.as_str())?;
-        let name = rest.trim_start_matches('/');
-        if rest.starts_with(|it: char| it != '/') || name.contains('/') {
-            return None;
+        let answer = request.await;
+        if let Err(CallError::Later { wait: Some(wait), .. }) = &answer {
+            let until = self.clock.moment() + (*wait).min(LONGEST_PAUSE);
+            // No code of others runs under the lock, so a poisoned one is still good.
+            *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         }
-        let body: Value = serde_json::from_slice(request.body()).unwrap_or_default();
-        Some(match *request.method() {
-            Method::POST if name.is_empty() => self.create(&body).await,
-            Method::PATCH if !name.is_empty() => self.resize(name, &body).await,
-            Method::DELETE if !name.is_empty() => self.delete(name, &body).await,
-            Method::GET if !name.is_empty() => self.read(name).await,
-            _ => {
-                let words = "pools are read and written one by one";
-                refusal(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", name, words)
-            }
-        })
+        answer
     }
 
-    async fn create(&self, body: &Value) -> Reply {
-        let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        let labels = body["metadata"]["labels"].as_object().into_iter().flatten();
-        let labels =
-            labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-        let replicas = body["replicas"].as_u64().and_then(|it| u32::try_from(it).ok());
-        let pool = Found {
-            id: name.to_owned(),
-            instance_type: body["instanceType"].as_str().unwrap_or_default().to_owned(),
-            replicas,
-            labels: labels.collect(),
-        };
-        match self.ocm.create(&self.cluster, &pool).await {
-            Ok(made) => object(StatusCode::CREATED, &self.learned(made)),
-            Err(error) => failed(name, &error),
-        }
+    fn paused(&self) -> Option<Moment> {
+        *self.paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn resize(&self, name: &str, body: &Value) -> Reply {
-        if let Some(reply) = self.outside(name, &body["metadata"]["uid"]) {
-            return reply;
-        }
-        let replicas = body["replicas"].as_u64().and_then(|it| u32::try_from(it).ok());
-        let Some(replicas) = replicas else {
-            let words = "nothing about a pool can be changed but the number of its nodes";
-            return refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", name, words);
-        };
-        match self.ocm.resize(&self.cluster, name, replicas).await {
-            Ok(Some(pool)) => object(StatusCode::OK, &self.learned(pool)),
-            Ok(None) => absent(name),
-            Err(error) => failed(name, &error),
-        }
-    }
-
-    async fn delete(&self, name: &str, body: &Value) -> Reply {
-        if let Some(reply) = self.outside(name, &body["preconditions"]["uid"]) {
-            return reply;
-        }
-        match self.ocm.delete(&self.cluster, name).await {
-            Ok(true) => {
-                self.seen().remove(name);
-                done()
-            }
-            Ok(false) => absent(name),
-            Err(error) => failed(name, &error),
-        }
-    }
-
-    async fn read(&self, name: &str) -> Reply {
-        match self.ocm.pool(&self.cluster, name).await {
-            Ok(Some(pool)) => object(StatusCode::OK, &self.learned(pool)),
-            Ok(None) => absent(name),
-            Err(error) => failed(name, &error),
-        }
-    }
-
-    /// The no to a write that was meant for a pool of another cluster.
-    fn outside(&self, name: &str, uid: &Value) -> Option<Reply> {
-        let fits = uid.is_null() || *uid == self.uid(name);
-        let words = "the pool is another than the one that was meant";
-        (!fits).then(|| refusal(StatusCode::CONFLICT, "Conflict", name, words))
-    }
-
-    /// A pool that was just written, as an object.
-    fn learned(&self, pool: Found) -> Value {
-        let at = self.tick();
-        let shown = self.show(&pool, at);
-        self.seen().insert(pool.id.clone(), (pool, at));
-        shown
-    }
-
-    fn show(&self, pool: &Found, at: u64) -> Value {
-        json!({
-            "apiVersion": Pool::RESOURCE.api_version(),
-            "kind": Pool::RESOURCE.kind,
-            "metadata": {
-                "name": Key::cluster(&pool.id).name(),
-                "uid": self.uid(&pool.id),
-                "resourceVersion": at.to_string(),
-                "labels": pool.labels,
-            },
-            "instanceType": pool.instance_type,
-            "replicas": pool.replicas,
-        })
-    }
-
-    fn uid(&self, name: &str) -> String {
-        format!("{}/{name}", self.cluster.id)
-    }
-
-    fn tick(&self) -> u64 {
-        self.revision.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// No code of others runs under the lock, so a poisoned one is still good.
-    fn seen(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Found, u64)>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A refusal in the words of Kubernetes.
+fn refusal(code: u16, message: String) -> Refusal {
+    let reason = match code {
+        409 => "AlreadyExists",
+        401 | 403 => "Forbidden",
+        // A pool that is not there is no refusal: this is about the cluster.
+        404 => "ClusterNotFound",
+        _ => "Invalid",
+    };
+    Refusal { code, reason: reason.to_owned(), message }
 }

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use gantry_controller::outside::{self, Responder as _};
 use gantry_process::clock::{Clock, Hand};
-use gantry_reconcile::{Key, Kind, Outcome, Shelf, View as _, World, Write};
+use gantry_reconcile::{Call, CallId, Refusal, Reply, Target, Uid};
 use gantry_testkit::ocm::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
-use http::{Method, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::pool::{Polled, Pool};
+use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, RESIZE, WhichPools};
 use crate::settings::PoolKind;
 
 async fn service(hosted: bool) -> Service {
@@ -26,38 +23,42 @@ fn ocm(service: &Service, clock: Clock) -> Ocm {
 }
 
 async fn pools(service: &Service, clock: Clock) -> Pools {
-    let ocm = ocm(service, clock);
+    let ocm = ocm(service, clock.clone());
     let cluster = ocm.cluster(EXTERNAL).await.unwrap();
-    Pools::new(ocm, cluster)
+    Pools::new(ocm, cluster, clock)
 }
 
-fn found(id: &str, count: u32) -> Found {
-    Found {
-        id: id.to_owned(),
+fn found(name: &str, count: u32) -> Pool {
+    Pool {
+        name: name.to_owned(),
         instance_type: "g4dn.xlarge".to_owned(),
         replicas: Some(count),
         labels: [("a-n".to_owned(), "a-n".to_owned())].into(),
     }
 }
 
-fn request(method: Method, path: &str, body: &Value) -> Request<Bytes> {
-    let request = Request::builder().method(method).uri(path);
-    request.body(Bytes::from(body.to_string())).unwrap()
+fn call(purpose: &'static str, name: &str, request: Value) -> Call {
+    Call {
+        id: CallId::new(format!("{purpose} {name}")),
+        target: Target {
+            protocol: PROTOCOL,
+            address: name.to_owned(),
+            uid: Uid::new(CLUSTER),
+            group: String::new(),
+        },
+        purpose,
+        request,
+        timeout: Duration::from_secs(60),
+    }
 }
 
-async fn served(pools: &Pools, method: Method, name: &str, body: &Value) -> (StatusCode, Value) {
-    let path = format!("{}{name}?fieldManager=x", Pool::RESOURCE.collection("").unwrap());
-    let reply = pools.serve(&request(method, &path, body)).await.unwrap();
-    let status = reply.status();
-    let body = reply.into_body().collect().await.unwrap().to_bytes();
-    (status, serde_json::from_slice(&body).unwrap())
+async fn carried_out(pools: &Pools, call: &Call) -> Result<Reply, outside::CallError> {
+    pools.caller().call(call).await
 }
 
-fn wish(name: &str, count: u32) -> Value {
-    json!({
-        "metadata": {"name": name, "labels": {"a-n": "a-n"}},
-        "instanceType": "g4dn.xlarge", "replicas": count,
-    })
+/// The call that creates a pool.
+fn creation(name: &str, count: u32) -> Call {
+    call(CREATE, name, json!(found(name, count)))
 }
 
 #[tokio::test]
@@ -149,54 +150,81 @@ async fn is_20_a_create_whose_answer_was_lost_is_found_again() {
     let service = service(true).await;
     let pools = pools(&service, Clock::system()).await;
     service.fail([Fault::Lost]);
-    let (status, body) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
-    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    let lost = carried_out(&pools, &creation("a-12ab", 2)).await;
+    assert!(lost.is_err(), "{lost:?}");
     assert!(service.pool("a-12ab").is_some(), "it was done");
-    let (status, body) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
-    assert_eq!(status, StatusCode::CREATED, "{body}");
-    assert_eq!(body["metadata"]["name"], "a-12ab");
+    let made = carried_out(&pools, &creation("a-12ab", 2)).await.unwrap();
+    assert_eq!(made, Reply::Done(json!(found("a-12ab", 2))));
     assert_eq!(service.pools().len(), 1, "and not again");
     // Another's pool of that name is not taken for ours.
     service.put("b-12ab", json!({"aws_node_pool": {"instance_type": "m"}, "replicas": 9}));
-    let (status, body) = served(&pools, Method::POST, "", &wish("b-12ab", 2)).await;
-    assert_eq!(
-        (status, &body["reason"]),
-        (StatusCode::CONFLICT, &json!("AlreadyExists")),
-        "{body}"
-    );
+    let taken = carried_out(&pools, &creation("b-12ab", 2)).await.unwrap();
+    let Reply::Refused(Refusal { code, reason, .. }) = taken else { panic!("{taken:?}") };
+    assert_eq!((code, reason.as_str()), (409, "AlreadyExists"));
 }
 
 #[tokio::test]
-async fn is_20_errors_of_the_service_are_told_in_the_words_of_an_api_server() {
+async fn is_20_errors_of_the_service_are_told_from_refusals() {
     let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
     let table = [
-        ("too many", Fault::Status(429, Some(7)), 503, "ServiceUnavailable"),
-        ("broken", Fault::Status(500, None), 503, "ServiceUnavailable"),
-        ("away", Fault::Status(503, None), 503, "ServiceUnavailable"),
-        ("not allowed", Fault::Status(403, None), 403, "Forbidden"),
-        ("not valid", Fault::Status(400, None), 400, "Invalid"),
-        ("the cluster is gone", Fault::Status(404, None), 424, "ClusterNotFound"),
-        ("broken off", Fault::Closed, 503, "ServiceUnavailable"),
+        ("broken", Fault::Status(500, None), None),
+        ("away", Fault::Status(503, None), None),
+        ("broken off", Fault::Closed, None),
+        ("not allowed", Fault::Status(403, None), Some((403, "Forbidden"))),
+        ("not valid", Fault::Status(400, None), Some((400, "Invalid"))),
+        ("the cluster is gone", Fault::Status(404, None), Some((404, "ClusterNotFound"))),
     ];
-    for (why, fault, expected, reason) in table {
+    for (why, fault, expected) in table {
         service.fail([fault]);
-        let (status, body) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
-        assert_eq!((status.as_u16(), &body["reason"]), (expected, &json!(reason)), "{why}: {body}");
-        assert!(!body.to_string().contains("access-"), "{why}: {body}");
+        let said = carried_out(&pools, &creation("a-12ab", 2)).await;
+        assert!(!format!("{said:?}").contains("access-"), "{why}: {said:?}");
+        match (said, expected) {
+            (Err(_), None) => {}
+            (Ok(Reply::Refused(refusal)), Some(expected)) => {
+                assert_eq!((refusal.code, refusal.reason.as_str()), expected, "{why}");
+            }
+            (said, _) => panic!("{why}: {said:?}"),
+        }
     }
+    let heard = service.heard().len();
+    let elsewhere = Call {
+        target: Target { uid: Uid::new("other"), ..creation("a-12ab", 2).target },
+        ..creation("a-12ab", 2)
+    };
+    let wrong = [
+        ("another cluster", elsewhere, 409),
+        ("no number", call(RESIZE, "a-12ab", json!({})), 422),
+        ("no pool", call(CREATE, "a-12ab", json!(7)), 422),
+        ("no such purpose", call("paint", "a-12ab", Value::Null), 422),
+    ];
+    for (why, call, code) in wrong {
+        let said = carried_out(&pools, &call).await.unwrap();
+        assert!(matches!(&said, Reply::Refused(it) if it.code == code), "{why}: {said:?}");
+    }
+    assert_eq!(service.heard().len(), heard, "nothing of that is sent");
+}
+
+#[tokio::test]
+async fn is_20_a_service_that_asks_for_a_pause_is_left_alone() {
+    let service = service(false).await;
+    let hand = Hand::at(Timestamp::UNIX_EPOCH);
+    let pools = pools(&service, hand.clock()).await;
     service.fail([Fault::Status(429, Some(7))]);
-    let path = Pool::RESOURCE.collection("").unwrap().to_string();
-    let reply = pools.serve(&request(Method::POST, &path, &wish("a-12ab", 2))).await.unwrap();
-    assert_eq!(reply.headers()["retry-after"], "7");
-    let (status, body) = served(&pools, Method::DELETE, "/missing", &json!({})).await;
-    assert_eq!((status, &body["details"]["name"]), (StatusCode::NOT_FOUND, &json!("missing")));
-    let (status, _) = served(&pools, Method::GET, "", &json!({})).await;
-    assert_eq!(status, StatusCode::METHOD_NOT_ALLOWED);
-    let elsewhere = request(Method::POST, "/api/v1/nodes", &json!({}));
-    assert!(pools.serve(&elsewhere).await.is_none(), "what is not about pools goes its way");
-    let namesake = request(Method::POST, &format!("{path}x"), &json!({}));
-    assert!(pools.serve(&namesake).await.is_none());
+    assert!(carried_out(&pools, &creation("a-12ab", 2)).await.is_err());
+    let heard = service.heard().len();
+    hand.advance(Duration::from_secs(6)).await;
+    let said = carried_out(&pools, &creation("a-12ab", 2)).await.unwrap_err().to_string();
+    assert!(said.contains("asked not to be called"), "{said}");
+    assert!(pools.answer(&WhichPools).await.is_err(), "nor is it asked");
+    assert_eq!(service.heard().len(), heard, "nothing was sent");
+    hand.advance(Duration::from_secs(1)).await;
+    assert!(carried_out(&pools, &creation("a-12ab", 2)).await.is_ok());
+    // What is asked for in earnest ends, too.
+    service.fail([Fault::Status(429, Some(1_000_000))]);
+    assert!(pools.answer(&WhichPools).await.is_err());
+    hand.advance(Duration::from_secs(601)).await;
+    assert_eq!(pools.answer(&WhichPools).await.unwrap().pools.len(), 1);
 }
 
 #[tokio::test]
@@ -205,95 +233,42 @@ async fn is_20_a_service_that_does_not_answer_is_not_waited_for_without_end() {
     let hand = Hand::at(Timestamp::UNIX_EPOCH);
     let pools = pools(&service, hand.clock()).await;
     service.fail([Fault::Silent]);
-    let wish = wish("a-12ab", 2);
-    let call = served(&pools, Method::POST, "", &wish);
+    let create = creation("a-12ab", 2);
     let pass = async {
         service.silent().await;
         hand.advance(Duration::from_secs(31)).await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        (status, body) = call => {
-            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-            assert!(body["message"].as_str().unwrap().contains("no answer came"), "{body}");
+        said = carried_out(&pools, &create) => {
+            let said = said.unwrap_err().to_string();
+            assert!(said.contains("no answer came"), "{said}");
         }
         () = pass => panic!("nobody waits for ever"),
     }
 }
 
-/// Puts a listing on the shelves, as the shell does.
-fn tell(world: &World, listing: &Listing) {
-    let texts: Vec<&str> = listing.pools.iter().map(String::as_str).collect();
-    let _ = world.find(&Pool::RESOURCE).unwrap().replace(&texts, listing.revision);
-    world.find(&Polled::RESOURCE).unwrap().saw(&listing.polled).unwrap();
-}
-
-fn names(world: &World) -> Vec<String> {
-    let shelf: &Shelf<Pool> = world.shelf();
-    shelf.all().iter().map(|it| format!("{} {:?}", it.metadata.name, it.replicas)).collect()
-}
-
 #[tokio::test]
-async fn what_was_written_is_known_before_and_after_the_service_lists_it() {
+async fn pools_are_listed_and_changed_by_calls() {
     let service = service(false).await;
     let pools = pools(&service, Clock::system()).await;
-    let world = World::new([Kind::of::<Pool>(), Kind::of::<Polled>()]);
     service.put("worker", json!({"instance_type": "m", "autoscaling": {"min_replicas": 1}}));
-    tell(&world, &pools.list().await.unwrap());
-    assert_eq!(names(&world), ["worker None"]);
-    assert!(crate::pool::are_known(&world));
-
-    // Made while a list was under way that does not show it.
-    let old = pools.list().await.unwrap();
-    let (_, made) = served(&pools, Method::POST, "", &wish("a-12ab", 2)).await;
-    let write = Write::Create { resource: Pool::RESOURCE, body: wish("a-12ab", 2) };
-    assert_eq!(world.learn(&write, &Outcome::Done(Some(made))).len(), 1);
-    tell(&world, &old);
-    assert_eq!(names(&world), ["a-12ab Some(2)", "worker None"]);
-    tell(&world, &pools.list().await.unwrap());
-    assert_eq!(names(&world), ["a-12ab Some(2)", "worker None"]);
-
-    // Resized elsewhere, and taken away elsewhere.
-    service.put("a-12ab", json!({"instance_type": "m", "replicas": 5, "labels": {"a-n": "a-n"}}));
-    tell(&world, &pools.list().await.unwrap());
-    assert_eq!(names(&world), ["a-12ab Some(5)", "worker None"]);
-    let pool = world.shelf::<Pool>().get(&Key::cluster("a-12ab")).unwrap();
-    let uid = json!({"preconditions": {"uid": pool.metadata.uid.as_str()}});
-    let (status, _) = served(&pools, Method::DELETE, "/a-12ab", &uid).await;
-    assert_eq!(status, StatusCode::OK);
-    tell(&world, &pools.list().await.unwrap());
-    assert_eq!(names(&world), ["worker None"]);
-    let other = json!({"preconditions": {"uid": "other/worker"}});
-    let (status, _) = served(&pools, Method::DELETE, "/worker", &other).await;
-    assert_eq!(status, StatusCode::CONFLICT, "it is another than the one that was meant");
-}
-
-#[tokio::test]
-async fn the_service_is_asked_again_and_again_whatever_it_answers() {
-    let service = service(false).await;
-    let hand = Hand::at(Timestamp::UNIX_EPOCH);
-    let pools = pools(&service, hand.clock()).await;
-    service.fail([Fault::Status(500, None), Fault::Status(429, Some(90)), Fault::Nothing]);
-    let (told, stop) = (std::sync::Mutex::new(0), CancellationToken::new());
-    let clock = hand.clock();
-    let tell = |_: Listing| {
-        *told.lock().unwrap() += 1;
-        stop.cancel();
+    let listed = async || {
+        let listing = pools.answer(&WhichPools).await.unwrap();
+        assert_eq!(listing.cluster, CLUSTER);
+        let shown = listing.pools.values().map(|it| format!("{} {:?}", it.name, it.replicas));
+        shown.collect::<Vec<_>>()
     };
-    let follow = pools.follow(&clock, Duration::from_secs(30), tell, &stop);
-    let pass = async {
-        loop {
-            // Whoever waits, waits for the clock or for the service.
-            tokio::task::yield_now().await;
-            if let Some(next) = hand.next_deadline() {
-                let _ = next;
-                hand.advance(Duration::from_secs(5)).await;
-            }
-        }
-    };
-    tokio::select! {
-        () = follow => {}
-        () = pass => {}
+    assert_eq!(listed().await, ["worker None"]);
+    carried_out(&pools, &creation("a-12ab", 2)).await.unwrap();
+    assert_eq!(listed().await, ["a-12ab Some(2)", "worker None"]);
+    let resize = call(RESIZE, "a-12ab", json!({"replicas": 5}));
+    let resized = carried_out(&pools, &resize).await.unwrap();
+    assert_eq!(resized, Reply::Done(json!(found("a-12ab", 5))));
+    let delete = call(DELETE, "a-12ab", Value::Null);
+    for why in ["it is deleted", "there is none any more"] {
+        assert_eq!(carried_out(&pools, &delete).await.unwrap(), Reply::Done(Value::Null), "{why}");
     }
-    assert_eq!(*told.lock().unwrap(), 1);
+    assert_eq!(carried_out(&pools, &resize).await.unwrap(), Reply::Done(Value::Null), "nor that");
+    assert_eq!(listed().await, ["worker None"]);
 }

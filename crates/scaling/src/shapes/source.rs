@@ -17,7 +17,7 @@ use crate::group::{Group, INSTANCE_TYPE};
 use crate::ledger::Grant;
 use crate::machine_set::instance_type;
 use crate::marks::{COPY, GRANT, Marks};
-use crate::pool::Pool;
+use crate::pool;
 use crate::settings::{Backend, Settings};
 use crate::view::{ConfigMap, MachineSet, Node, is_ready};
 
@@ -96,16 +96,13 @@ fn sources(world: &World, settings: &Settings, grant: Option<&Grant>) -> Vec<Sou
             types.into_iter().map(source).collect()
         }
         Backend::Pools(_) => {
-            let pools = world.shelf::<Pool>().all();
-            let types = pools.iter().map(|it| it.instance_type.clone());
-            let types: BTreeMap<String, ()> = types.map(|it| (it, ())).collect();
-            let source = |(instance, ())| Source {
+            let source = |instance| Source {
                 instance,
                 most: limit,
                 declared: None,
                 remedy: "one node of a pool must be there and be ready",
             };
-            types.into_iter().filter(|(it, ())| !it.is_empty()).map(source).collect()
+            pool::types(world).into_iter().map(source).collect()
         }
         Backend::Groups => {
             let objects = world.shelf::<ConfigMap>().within(settings.ledger.namespace());

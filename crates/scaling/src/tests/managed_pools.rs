@@ -1,48 +1,44 @@
-use gantry_harness::Server;
-use gantry_reconcile::View as _;
+use gantry_harness::{Action, Crash, Faults, Scenario, Sent, Server};
 use serde_json::{Value, json};
 
 use super::models::*;
-use crate::pool::Pool;
+use super::service::*;
 use crate::settings::{Backend, PoolKind};
 use crate::view::{AppWrapper, Node};
+use gantry_reconcile::View as _;
 
-fn foreign() -> (gantry_reconcile::Resource, Value) {
-    let object = json!({
-        "metadata": {"name": "worker", "labels": {"tier": "gold"}},
-        "instanceType": "m5.xlarge", "replicas": 3,
-    });
-    (Pool::RESOURCE, object)
-}
+type Controllers<'a> = [&'a dyn gantry_reconcile::Controller; 4];
 
 fn runs(kind: PoolKind) {
     let scaling = scaling(Backend::Pools(kind), 3);
     for ends in [false, true] {
         let queue = Queue { ends };
-        let controllers: [&dyn gantry_reconcile::Controller; 4] =
-            [&scaling, &queue, &Cloud, &Kubelet];
-        let objects = vec![polled(), foreign(), job("a", "g4dn.xlarge", &[2])];
-        let ending = calm(&scenario(&controllers, objects, vec![]));
-        let pools = ending.server.list(&Pool::RESOURCE);
-        let mine: Vec<_> =
-            pools.iter().filter(|it| it["metadata"]["labels"]["a-n"] == "a-n").collect();
+        let cloud = Service::default();
+        let nodes = PoolNodes(cloud.clone());
+        let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+        let ending =
+            calm(&managed(&controllers, &cloud, vec![job("a", "g4dn.xlarge", &[2])], vec![], 3));
+        let pools = service(&ending.server).pools().clone();
+        let mine: Vec<_> = pools
+            .values()
+            .filter(|it| it.labels.get("a-n").is_some_and(|it| it == "a-n"))
+            .collect();
         let state = field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/status/state");
         if ends {
             assert_eq!((state, mine.len()), (json!("Completed"), 0));
         } else {
             assert_eq!((state, mine.len()), (json!("Running"), 1));
             assert_eq!(
-                (&mine[0]["instanceType"], &mine[0]["replicas"]),
-                (&json!("g4dn.xlarge"), &json!(2))
+                (mine[0].instance_type.as_str(), mine[0].replicas),
+                ("g4dn.xlarge", Some(2))
             );
-            let name = mine[0]["metadata"]["name"].as_str().unwrap();
+            let name = &mine[0].name;
             assert!(name.starts_with("a-") && name.len() <= kind.longest_name(), "{name}");
             let nodes = ending.server.list(&Node::RESOURCE);
             let marked = nodes.iter().filter(|it| it["metadata"]["labels"]["a"] == "a").count();
             assert_eq!(marked, 2, "nodes have both labels");
         }
-        let other = ending.server.get(&Pool::RESOURCE, &gantry_reconcile::Key::cluster("worker"));
-        assert_eq!(other.unwrap()["metadata"]["generation"], 1, "another's pool is not touched");
+        assert_eq!(pools["worker"], foreign(), "another's pool is not touched");
     }
 }
 
@@ -56,59 +52,191 @@ fn d_6_a_job_gets_a_node_pool_and_gives_it_back() {
     runs(PoolKind::Node);
 }
 
+/// Jobs, what was granted, and the pools that are left.
+fn left(server: &Server) -> Value {
+    let pools: Vec<String> = service(server).pools().keys().cloned().collect();
+    json!([shape(server), pools])
+}
+
+/// Lost, doubled and late calls and replies, ghosts of dead leaders, two leaders: no pool ever has more nodes
+/// than were granted for it, none is there that never was granted, and nothing is left in the end.
 #[test]
-fn is_18_nothing_is_left_of_pools_whatever_happens() {
+fn is_18_nothing_is_bought_twice_or_left_whatever_happens_to_calls() {
     let scaling = scaling(Backend::Pools(PoolKind::Node), 4);
     let queue = Queue { ends: true };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &Cloud, &Kubelet];
-    let objects = vec![
-        polled(),
-        foreign(),
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let jobs = vec![
         job("a", "g", &[2]),
         job("b", "g_m", &[1, 1]),
         job("c", "m", &[3]),
         job("d", "g", &[1]),
     ];
-    let scenario = scenario(&controllers, objects, vec![removes("d")]);
-    let end = shape(&calm(&scenario).server);
-    assert_eq!((&end["pools"], &end["granted"]), (&json!(["worker"]), &json!([])), "{end:#}");
-    proven(scenario.prove_faults(0..4, shape));
-    let few = vec![polled(), foreign(), job("a", "g", &[2]), job("b", "g", &[2])];
-    proven(super::models::scenario(&controllers, few, vec![removes("b")]).prove_crashes(0, shape));
+    let scenario = managed(&controllers, &cloud, jobs, vec![removes("d")], 4);
+    let end = left(&calm(&scenario).server);
+    assert_eq!((&end[1], &end[0]["granted"]), (&json!(["worker"]), &json!([])), "{end:#}");
+    proven(scenario.prove_faults(0..8, left));
+}
+
+/// A crash at every move, with what was sent lost and late.
+#[test]
+fn is_18_nothing_is_bought_twice_or_left_whenever_a_process_dies() {
+    let scaling = scaling(Backend::Pools(PoolKind::Node), 4);
+    let queue = Queue { ends: true };
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let jobs = vec![job("a", "g", &[2]), job("b", "g", &[2])];
+    proven(managed(&controllers, &cloud, jobs, vec![removes("b")], 4).prove_crashes(0, left));
+}
+
+/// As long as no request arrives after its sender has given it up, there are at every moment no more nodes than
+/// the ledger grants, though replies are lost, requests are doubled, lists are old, and processes die.
+#[test]
+fn is_18_there_are_never_more_nodes_than_the_ledger_grants() {
+    let scaling = scaling(Backend::Pools(PoolKind::Node), 3);
+    let queue = Queue { ends: true };
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let strict = |jobs, script| {
+        let mut scenario = managed(&controllers, &cloud, jobs, script, 3);
+        scenario.outside.always.push(within_ledger());
+        scenario
+    };
+    let faults = Faults { lost_answers: 150, doubled: 100, relists: 20, ..Faults::none() };
+    let run = |scenario: &Scenario<'_>, seed, faults| match scenario.run(seed, faults) {
+        Ok(ending) => {
+            let end = left(&ending.server);
+            assert_eq!((&end[1], &end[0]["granted"]), (&json!(["worker"]), &json!([])), "{end:#}");
+            ending.moves
+        }
+        Err(failure) => panic!("{failure}"),
+    };
+    let jobs = || vec![job("a", "g", &[2]), job("b", "g", &[1])];
+    let removed = strict(jobs(), vec![removes("a"), removes("b")]);
+    for seed in 0..80 {
+        run(&removed, seed, faults);
+    }
+    let few = strict(jobs(), vec![removes("b")]);
+    let moves = run(&few, 0, Faults::none());
+    for after in 0..moves {
+        let crash = Some(Crash { after, sent: Sent::Lost });
+        run(&few, 0, Faults { crash, ..Faults::none() });
+    }
 }
 
 #[test]
 fn is_18_nothing_is_done_before_the_pools_are_known() {
     let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 2] = [&scaling, &queue];
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
     let mut over = job("a", "g", &[1]);
     over.1["metadata"]["finalizers"] = json!([crate::marks::FINALIZER]);
     let objects = vec![over, job("b", "g", &[1])];
-    let ending = calm(&scenario(&controllers, objects, vec![state("a", "Completed")]));
+    let mut unlisted = managed(&controllers, &cloud, objects, vec![state("a", "Completed")], 4);
+    unlisted.outside.inquiries.clear();
+    let ending = calm(&unlisted);
     assert!(ending.held.iter().all(|it| it.reason == "PoolsUnknown"), "{:?}", ending.held);
     let finalizers =
         field(&ending.server, &AppWrapper::RESOURCE, &key("a"), "/metadata/finalizers");
     assert_eq!(finalizers, json!([crate::marks::FINALIZER]), "what it has is not known");
-    assert!(ending.server.list(&Pool::RESOURCE).is_empty());
+    assert_eq!(service(&ending.server).pools().len(), 1, "the one that was there");
+}
+
+/// How many nodes the pools have that were bought.
+fn sizes(server: &Server) -> Value {
+    let pools = service(server).pools();
+    let bought = pools.values().filter(|it| it.name != "worker");
+    json!(bought.map(|it| it.replicas).collect::<Vec<_>>())
+}
+
+fn asks_for(count: u32) -> Action {
+    Box::new(move |server: &mut Server| {
+        server.edit(&AppWrapper::RESOURCE, &key("a"), |it| {
+            it["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] =
+                json!(count);
+        });
+    })
 }
 
 #[test]
 fn a_job_that_asks_for_more_gets_a_larger_pool() {
     let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &Cloud, &Kubelet];
-    let more: gantry_harness::Action = Box::new(|server: &mut Server| {
-        server.edit(&AppWrapper::RESOURCE, &key("a"), |it| {
-            it["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] =
-                json!(3);
-        });
-    });
-    let scenario = scenario(&controllers, vec![polled(), job("a", "g", &[1])], vec![more]);
-    let size = |server: &Server| {
-        let pools = server.list(&Pool::RESOURCE);
-        json!(pools.iter().map(|it| it["replicas"].clone()).collect::<Vec<_>>())
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let script = vec![asks_for(4), asks_for(2), asks_for(3)];
+    let scenario = managed(&controllers, &cloud, vec![job("a", "g", &[1])], script, 4);
+    assert_eq!(sizes(&calm(&scenario).server), json!([3]));
+    proven(scenario.prove_faults(0..8, sizes));
+}
+
+/// What others do to a pool is seen when it is listed, and what is granted is made true again.
+#[test]
+fn a_pool_that_others_delete_or_resize_is_as_granted_again() {
+    let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
+    let queue = Queue { ends: false };
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let meddle = |act: fn(&mut Service)| -> Action {
+        Box::new(move |server: &mut Server| act(server.edge_mut(crate::pool::PROTOCOL)))
     };
-    assert_eq!(size(&calm(&scenario).server), json!([3]));
-    proven(scenario.prove_faults(0..4, size));
+    let script = vec![
+        meddle(|service| service.pools().retain(|name, _| name == "worker")),
+        meddle(|service| {
+            let mut pools = service.pools();
+            let mine = pools.values_mut().filter(|it| it.name != "worker");
+            mine.for_each(|it| it.replicas = Some(1));
+        }),
+    ];
+    let scenario = managed(&controllers, &cloud, vec![job("a", "g", &[3])], script, 4);
+    assert_eq!(sizes(&calm(&scenario).server), json!([3]));
+    proven(scenario.prove_faults(0..8, sizes));
+}
+
+/// What bears the marks of a job that is gone is deleted when it is listed.
+#[test]
+fn is_26_a_pool_of_a_job_that_is_gone_is_deleted() {
+    let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
+    let queue = Queue { ends: false };
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let objects = vec![(Node::RESOURCE, json!({"metadata": {"name": "n"}}))];
+    let mut scenario = managed(&controllers, &cloud, objects, vec![], 4);
+    scenario.outside.always.clear();
+    scenario.script = vec![Box::new(|server: &mut Server| {
+        let labels = [("gone", "gone"), ("gone-n", "gone-n"), (NAMESPACE_LABEL, "n")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let pool = crate::pool::Pool { name: "gone-1".to_owned(), labels, ..foreign() };
+        let service: &mut Service = server.edge_mut(crate::pool::PROTOCOL);
+        service.pools().insert(pool.name.clone(), pool);
+    })];
+    assert_eq!(left(&calm(&scenario).server)[1], json!(["worker"]));
+    proven(scenario.prove_faults(0..4, left));
+}
+
+/// A refusal is told on the job and held; the call is tried again, and the others are served.
+#[test]
+fn is_20_a_refused_call_is_told_and_harms_nobody_else() {
+    let scaling = scaling(Backend::Pools(PoolKind::Machine), 4);
+    let queue = Queue { ends: false };
+    let cloud = Service::default();
+    let nodes = PoolNodes(cloud.clone());
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let jobs = vec![job("a", "refused", &[1]), job("b", "g", &[1])];
+    let ending = calm(&managed(&controllers, &cloud, jobs, vec![], 4));
+    let held: Vec<_> = ending.held.iter().filter(|it| it.reason == "Forbidden").collect();
+    assert!(held.len() == 1 && held[0].about.key == key("a"), "{:?}", ending.held);
+    assert!(held[0].message.starts_with("could not create pool \"a-"), "{}", held[0].message);
+    let told = ending.notes.iter().any(|it| it.reason == "PoolRefused" && it.about.key == key("a"));
+    assert!(told, "{:?}", ending.notes);
+    let state = field(&ending.server, &AppWrapper::RESOURCE, &key("b"), "/status/state");
+    assert_eq!(state, "Running");
 }

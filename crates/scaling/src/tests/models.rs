@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::demand::{Demand, is_pending, waits_for_room};
 use crate::marks::{Marks, RETURNED};
-use crate::pool::{Polled, Pool};
 use crate::settings::{Backend, Limits, Settings};
 use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, ORDERED_INSTANCE, SET_LABEL};
 use crate::view::{is_ready, marked_nodes};
@@ -242,52 +241,6 @@ fn base(annotations: &std::collections::BTreeMap<String, String>) -> i64 {
     annotations.get("base").map_or(0, |it| it.parse().unwrap())
 }
 
-/// Makes the nodes of pools.
-pub(super) struct Cloud;
-
-impl Controller for Cloud {
-    fn name(&self) -> &'static str {
-        "cloud"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pool>(), Kind::of::<Node>()]
-    }
-
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        let nodes = change.both::<Node>().filter_map(|it| it.metadata.annotations.get("pool"));
-        let nodes = nodes.map(|it| Key::cluster(it));
-        nodes.chain(change.both::<Pool>().map(|it| it.metadata.key())).collect()
-    }
-
-    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let pool = world.shelf::<Pool>().get(key);
-        let wanted = pool.as_ref().and_then(|it| it.replicas).unwrap_or_default();
-        let names: Vec<String> = (0..wanted).map(|it| format!("{}-{it}", key.name())).collect();
-        for node in world.shelf::<Node>().all() {
-            let mine = node.metadata.annotations.get("pool").is_some_and(|it| it == key.name());
-            if mine && !names.contains(&node.metadata.name) {
-                plan.write(delete::<Node>(&node.metadata));
-            }
-        }
-        let Some(pool) = pool else { return plan };
-        for name in names {
-            if world.shelf::<Node>().get(&Key::cluster(&name)).is_none() {
-                plan.write(Write::Create {
-                    resource: Node::RESOURCE,
-                    body: json!({"metadata": {
-                        "name": name,
-                        "labels": pool.metadata.labels,
-                        "annotations": {"pool": key.name()},
-                    }}),
-                });
-            }
-        }
-        plan
-    }
-}
-
 /// Says of every node that it is ready.
 pub(super) struct Kubelet;
 
@@ -325,7 +278,7 @@ fn status_of<V: View>(meta: &gantry_reconcile::Meta, status: &Value) -> Write {
     }
 }
 
-fn delete<V: View>(meta: &gantry_reconcile::Meta) -> Write {
+pub(super) fn delete<V: View>(meta: &gantry_reconcile::Meta) -> Write {
     Write::Delete {
         resource: V::RESOURCE,
         key: meta.key(),
@@ -378,9 +331,6 @@ pub(super) fn state(name: &'static str, state: &'static str) -> Action {
 
 /// The jobs, what was granted, and everything that was bought.
 pub(super) fn shape(server: &Server) -> Value {
-    let names = |resource: &Resource| -> Vec<Value> {
-        server.list(resource).iter().map(|it| it["metadata"]["name"].clone()).collect()
-    };
     let jobs = server.list(&AppWrapper::RESOURCE).into_iter().map(|it| {
         // Some were told to wait, and some were never held: what is left of that is the same.
         let left = |field: &str| {
@@ -412,7 +362,6 @@ pub(super) fn shape(server: &Server) -> Value {
         "granted": granted.unwrap_or_default(),
         "machines": server.list(&Machine::RESOURCE).len(),
         "nodes": server.list(&Node::RESOURCE).len(),
-        "pools": names(&Pool::RESOURCE),
     })
 }
 
@@ -431,10 +380,6 @@ pub(super) fn proven(proof: Result<(), Box<Failure>>) {
     if let Err(failure) = proof {
         panic!("{failure}");
     }
-}
-
-pub(super) fn polled() -> (Resource, Value) {
-    (Polled::RESOURCE, json!({"metadata": {"name": Polled::NAME}}))
 }
 
 /// A field of an object that is there.

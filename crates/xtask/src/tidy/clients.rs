@@ -6,8 +6,16 @@ use super::Violation;
 use crate::rust_text::{RustFile, line_of};
 
 /// Crates that decide. Their `effects` module acts on what was decided.
-const DOMAINS: [&str; 7] =
-    ["kernel-modules", "devices", "queue", "scaling", "actuation", "sharing", "provision"];
+const DOMAINS: [&str; 8] = [
+    "kernel-modules",
+    "devices",
+    "placement",
+    "queue",
+    "scaling",
+    "actuation",
+    "sharing",
+    "provision",
+];
 
 /// Crates that are words only, and never act.
 const WORDS: [&str; 2] = ["api", "cel"];

@@ -7,6 +7,7 @@ use gantry_reconcile::{Kind, Resource, View as _};
 use super::*;
 use crate::group::GROUP;
 use crate::ledger::Lot;
+use crate::pool::{Pool, PoolListing, WhichPools};
 use crate::settings::{Limits, PoolKind};
 
 fn settings(backend: Backend) -> Settings {
@@ -15,7 +16,7 @@ fn settings(backend: Backend) -> Settings {
 }
 
 fn world(objects: &[(Resource, Value)]) -> World {
-    let own = [Kind::of::<ConfigMap>(), Kind::of::<MachineSet>(), Kind::of::<Pool>()];
+    let own = [Kind::of::<ConfigMap>(), Kind::of::<MachineSet>()];
     let asked = Chooser::kinds(&gantry_queue::Settings::default());
     let world = World::new(own.into_iter().chain(asked));
     for (resource, object) in objects {
@@ -149,12 +150,16 @@ fn is_28_groups_and_pools_are_known_by_their_nodes() {
     let most: Vec<(&str, u32)> = found.iter().map(|it| (it.name.as_str(), it.most)).collect();
     assert_eq!(most, [("big", 4), ("small", 1)]);
 
-    let pool = |name: &str, instance: &str| {
-        (Pool::RESOURCE, json!({"metadata": {"name": name}, "instanceType": instance}))
+    let pool = |(name, instance): (&str, &str)| {
+        let (name, instance_type) = (name.to_owned(), instance.to_owned());
+        (name.clone(), Pool { name, instance_type, ..Pool::default() })
     };
-    let objects =
-        [pool("p", "g"), pool("q", "h"), pool("r", "g"), node("n1", "g", &json!({}), true)];
-    let (shapes, unknown) = of(Backend::Pools(PoolKind::Machine), &objects);
+    let pools = [("p", "g"), ("q", "h"), ("r", "g"), ("s", "")].map(pool).into();
+    let world = world(&[node("n1", "g", &json!({}), true)]);
+    let listing = PoolListing { cluster: "c".to_owned(), pools };
+    let _ = world.facts::<PoolListing>().record(WhichPools, listing, jiff::Timestamp::UNIX_EPOCH);
+    let settings = settings(Backend::Pools(PoolKind::Machine));
+    let (shapes, unknown) = shapes(&world, &settings, &job, None);
     assert_eq!((shapes.len(), shapes[0].name.as_str()), (1, "g"));
     assert_eq!((unknown.len(), unknown[0].shape.as_str()), (1, "h"));
 }

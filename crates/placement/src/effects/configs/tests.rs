@@ -1,17 +1,12 @@
 use bytes::Bytes;
 use gantry_controller::transport::in_process;
-use gantry_placement::NamedBy;
-use gantry_reconcile::Uid;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
-
-fn claim(namespace: &str, uid: &str) -> (Meta, Vec<Reference>) {
-    let meta = Meta { namespace: namespace.to_owned(), uid: Uid::new(uid), ..Meta::default() };
-    (meta, Vec::new())
-}
+use crate::config::NamedBy;
 
 fn reference(api_version: &str, kind: &str, name: &str, named_by: NamedBy) -> Reference {
     let text = str::to_owned;
@@ -19,31 +14,8 @@ fn reference(api_version: &str, kind: &str, name: &str, named_by: NamedBy) -> Re
     Reference { api_version, kind, namespace: text("a"), name: text(name), named_by }
 }
 
-#[test]
-fn one_namespace_does_not_keep_others_from_being_read() {
-    let many = (0..100).map(|number| claim("greedy", &format!("u{number:03}")));
-    let waiting: Vec<_> = many.chain([claim("small", "z")]).collect();
-    let mut reads = Reads::default();
-    let at = |seconds: u64| Moment::default() + Duration::from_secs(seconds);
-    let begun = |reads: &mut Reads, now| -> Vec<String> {
-        let due = reads.due(&waiting, now);
-        due.iter().map(|(it, _)| format!("{}/{}", it.namespace, it.uid)).collect()
-    };
-    let first = begun(&mut reads, at(0));
-    let expected = ["greedy/u000", "greedy/u001", "greedy/u002", "greedy/u003", "small/z"];
-    assert_eq!(first, expected, "a namespace has its share, the other its own");
-    assert_eq!(begun(&mut reads, at(60)), Vec::<String>::new(), "what is under way counts");
-    reads.done(Configs::key(&claim("greedy", "u001").0), at(60));
-    reads.done(Configs::key(&claim("small", "z").0), at(60));
-    assert_eq!(begun(&mut reads, at(61)), ["greedy/u004"], "who was never read for comes first");
-    assert_eq!(begun(&mut reads, at(62)), ["small/z"], "what was read grows old");
-    // Those that no longer wait are forgotten.
-    reads.due(&[], at(63));
-    assert_eq!(reads.read.len(), 0);
-}
-
 /// A server with one labelled kind, one that is not, and answers that are too large or never come.
-fn server(clock: Clock) -> Server {
+fn reader(clock: Clock) -> ConfigReader {
     let client = in_process(|request: Request<Bytes>| async move {
         let kind = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true});
         let of_crd = |label: &str| json!({"metadata": {"labels": {CONFIG_LABEL: label}}});
@@ -71,12 +43,12 @@ fn server(clock: Clock) -> Server {
         *answer.status_mut() = StatusCode::from_u16(code).unwrap();
         answer
     });
-    Server { client, clock, kinds: Mutex::default() }
+    ConfigReader::new(client, clock)
 }
 
 #[tokio::test]
 async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
-    let server = server(Clock::system());
+    let reader = reader(Clock::system());
     let (class, claim) = (NamedBy::Class, NamedBy::Claim);
     let table = [
         ("v1", "ConfigMap", "small", claim, Ok(())),
@@ -93,9 +65,9 @@ async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
     ];
     for (version, kind, name, named_by, expected) in table {
         let reference = reference(version, kind, name, named_by);
-        match (server.get(&reference).await, expected) {
-            (Ok(_), Ok(())) | (Err(Unread::NotFound), Err("")) => {}
-            (Err(Unread::Problem(text)), Err(start)) if !start.is_empty() => {
+        match (reader.answer(&reference).await.unwrap(), expected) {
+            (ConfigObject::Found(_), Ok(())) | (ConfigObject::NotFound, Err("")) => {}
+            (ConfigObject::Problem(text), Err(start)) if !start.is_empty() => {
                 assert!(text.starts_with(start), "{reference:?}: {text}");
             }
             (found, _) => panic!("{reference:?}: {found:?}"),
@@ -106,11 +78,10 @@ async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
 #[tokio::test]
 async fn a_read_that_never_ends_is_given_up_with_a_reason() {
     let hand = gantry_process::clock::Hand::at(Timestamp::UNIX_EPOCH);
-    let server = server(hand.clock());
+    let reader = reader(hand.clock());
     let slow = reference("v1", "ConfigMap", "slow", NamedBy::Claim);
-    let (claim, references) = (claim("a", "u").0, vec![slow.clone()]);
     let wait = OBJECT_BOUNDS.time + Duration::from_secs(1);
-    let (configs, ()) = tokio::join!(server.read(claim, references), hand.advance(wait));
-    let said = &configs.problems[&slow.word()];
+    let (read, ()) = tokio::join!(reader.answer(&slow), hand.advance(wait));
+    let ConfigObject::Problem(said) = read.unwrap() else { panic!("it was read") };
     assert!(said.starts_with("could not be read within 10 seconds"), "{said}");
 }
