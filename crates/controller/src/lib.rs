@@ -15,6 +15,7 @@
 pub mod transport;
 
 mod ask;
+pub mod discovery;
 pub mod rate;
 pub mod read;
 pub mod retry;
