@@ -8,11 +8,11 @@ mod metrics;
 
 use gantry_placement::admission::CONFIGURATION;
 use gantry_queue::author;
+use gantry_queue::effects::rules;
 use serde_json::{Value, json};
 
 pub use self::metrics::{METRICS_AUTH, METRICS_LABEL, METRICS_READER, METRICS_SERVICE};
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, in_effect};
-use crate::jobs;
 use crate::operator::SUBSYSTEMS;
 use crate::operator::controllers::NODE_LEASES;
 use crate::operator::scaling::LEDGER;
@@ -121,7 +121,7 @@ fn cluster_role() -> Value {
     definitions.dedup();
     let definitions =
         named_rule("apiextensions.k8s.io", "customresourcedefinitions", &definitions, &["get"]);
-    let rules: Vec<Value> = jobs::rules().into_iter().chain([definitions]).collect();
+    let rules: Vec<Value> = rules::rules().into_iter().chain([definitions]).collect();
     cluster_wide(
         "gantry-operator",
         "What the operator does in every namespace, apart from the objects that are wrapped.",
@@ -291,7 +291,7 @@ fn webhook_place(name: &str) -> [Value; 3] {
 fn quota() -> Vec<Value> {
     let name = "gantry-quota";
     let about = "Lets the operator read and mark quota trees; for mcad.quotaEnabled.";
-    vec![cluster_wide(name, about, &jobs::quota_rules()), cluster_binding(name)]
+    vec![cluster_wide(name, about, &rules::quota_rules()), cluster_binding(name)]
 }
 
 fn scaling() -> Vec<Value> {

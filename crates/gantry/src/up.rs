@@ -41,11 +41,12 @@ use serde_json::{Value, json};
 
 use crate::containers::LogObserver;
 use crate::devices::{self, Reader};
-use crate::jobs::admission::LeafAdmission;
-use crate::jobs::{self, Rights};
+use crate::jobs::{self, Clients};
 use crate::operator::stock::StockMetrics;
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
+use gantry_queue::effects::admission::LeafAdmission;
+use gantry_queue::effects::kind_discovery::OwnRights;
 use node_groups::NodeGroups;
 use programs::ProgramFacts;
 use scales::Scales;
@@ -58,7 +59,7 @@ pub const STATUS_PATH: &str = "/gantry/status";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// What an object that Gantry installs was made from; one that was made from the same is left alone.
-pub(crate) const SOURCE: &str = "gantry.dev/source";
+pub(crate) use gantry_queue::author::SOURCE;
 
 /// The server in the same process, asked in somebody's name.
 #[derive(Clone, Debug)]
@@ -310,21 +311,24 @@ pub fn start(
         devices: true,
         ..Default::default()
     };
-    let queue = settings.queue.map(|it| jobs::Part::new(queued(it), metrics)).transpose()?;
+    let account = accounts::queue(api).client_for_users();
+    let clients = Clients { asks: account.clone(), rights: OwnRights::Unrestricted };
+    let queue =
+        settings.queue.map(|it| jobs::Part::new(queued(it), metrics, clients)).transpose()?;
     let chooses = settings.queue.filter(|it| it.infer_shapes).and(queue.as_ref());
     let live = chooses.map(jobs::Part::live);
     let NodeGroups { seats: groups, filter, stock } =
         node_groups::seats(&accounts::scaling(api), live, metrics)?;
     outside.observers.push(Arc::<StockMetrics>::clone(&stock));
     seats.extend(groups);
-    let account = accounts::queue(api).client_for_users();
-    let actor = Arc::new(jobs::actor(account.clone()).acting_for_users());
+    let actor = Arc::new(jobs::actor(account).acting_for_users());
     seats.extend(queue.iter().flat_map(|part| part.seats(&actor, |_| true)));
-    outside.observers.extend(queue.iter().map(jobs::Part::observer));
+    outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
+    outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
     let options = Options {
         in_flight: 64,
         outside,
-        facts: [Configs::RESOURCE, TargetScale::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
+        facts: [Configs::RESOURCE, TargetScale::RESOURCE].into(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -337,7 +341,7 @@ pub fn start(
     metrics_api::serve(api, &handle, &clock, sampling);
     Scales::new(api, &handle, sampling).spawn(tasks);
     if let Some(part) = queue {
-        part.spawn(tasks, &handle, account, Rights::All);
+        part.follow(tasks, &handle);
         leaves.follow(part.admission());
     }
     stock.spawn(tasks, &handle);

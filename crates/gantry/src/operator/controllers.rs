@@ -29,8 +29,9 @@ use super::scaling::Part;
 use super::{Shell, Start};
 use crate::config::operator::{Controller, LeaderElection, Operator};
 use crate::devices::{self, Reader};
-use crate::jobs::admission::LeafAdmission;
-use crate::jobs::{self, Rights};
+use crate::jobs::{self, Clients};
+use gantry_queue::effects::admission::LeafAdmission;
+use gantry_queue::effects::kind_discovery::OwnRights;
 
 /// Every controller, part by part.
 pub const ALL: &[Controller] = &[
@@ -195,7 +196,9 @@ pub(super) fn start(
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
     let members = chosen(settings);
-    let queue = queue(settings, &shell.metrics)?;
+    let asks = to_cluster(start.config.clone()).context("could not make a client for questions")?;
+    let clients = Clients { asks, rights: OwnRights::Reviewed };
+    let queue = queue(settings, &shell.metrics, clients)?;
     if members.is_empty() && scaling.is_none() && queue.is_none() {
         let why = "no controllers are switched on";
         // Nothing else is ever said.
@@ -231,7 +234,8 @@ pub(super) fn start(
     scaling.iter().for_each(|part| part.settle(&mut options));
     let stock = scaling.as_ref().map(|part| part.stock(&shell.metrics)).transpose()?;
     options.outside.observers.extend(stock.iter().map(|it| Arc::clone(it) as Arc<dyn Observer>));
-    options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
+    options.outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
+    options.outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
@@ -246,9 +250,7 @@ pub(super) fn start(
         configs.spawn(&mut shell.tasks, handle.clone(), client);
     }
     if let Some(part) = queue {
-        let client =
-            to_cluster(start.config.clone()).context("could not make a client for kinds")?;
-        part.spawn(&mut shell.tasks, &handle, client, Rights::Asked);
+        part.follow(&mut shell.tasks, &handle);
         standing.leaves.follow(part.admission());
         let _ = standing.queue.set(part);
     }
@@ -268,10 +270,14 @@ pub(super) fn start(
 }
 
 /// The queue, if it is switched on and one of its controllers is.
-fn queue(settings: &Operator, metrics: &Metrics) -> Result<Option<jobs::Part>, RegisterError> {
+fn queue(
+    settings: &Operator,
+    metrics: &Metrics,
+    clients: Clients,
+) -> Result<Option<jobs::Part>, RegisterError> {
     let runs = settings.mcad_enabled && QUEUE.iter().any(|it| settings.runs(*it));
-    runs.then(|| jobs::Part::new(jobs::settings(&settings.mcad, &settings.devices), metrics))
-        .transpose()
+    let decides_by = jobs::settings(&settings.mcad, &settings.devices);
+    runs.then(|| jobs::Part::new(decides_by, metrics, clients)).transpose()
 }
 
 /// Whether a controller is switched on by itself.
@@ -316,7 +322,7 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
     };
     Ok(Options {
         filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from_iter([Configs::RESOURCE].into_iter().chain(jobs::FACTS)),
+        facts: BTreeSet::<Resource>::from_iter([Configs::RESOURCE]),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,
@@ -451,7 +457,8 @@ mod tests {
             let members = chosen(&settings);
             let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
             assert_eq!(names, runs, "{why}");
-            let part = queue(&settings, &Metrics::new(&Build::default())).unwrap();
+            let clients = Clients { asks: client.clone(), rights: OwnRights::Reviewed };
+            let part = queue(&settings, &Metrics::new(&Build::default()), clients).unwrap();
             let seats = part.map(|it| {
                 it.seats(&Arc::new(jobs::actor(client.clone())), |name| is_chosen(&settings, name))
             });

@@ -7,13 +7,13 @@ use gantry_apiserver::{Api, Caller};
 use gantry_controller::transport;
 use gantry_controller::writer::OnBehalfOf;
 use gantry_queue::UserAccess;
+use gantry_queue::effects::rules;
 use gantry_reconcile::User;
 use http::Request;
 use serde_json::{Value, json};
 
 use super::Door;
 use super::node_groups::NAMESPACE;
-use crate::jobs;
 
 /// Fills the caches of all controllers, and writes nothing.
 const READER: &str = "system:gantry:reader";
@@ -82,8 +82,8 @@ fn as_recorded(user: User) -> Caller {
 pub fn rights(access: UserAccess) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let reader = vec![rule("*", &["*"], &["get", "list", "watch"])];
-    let mut queue = jobs::rules();
-    queue.extend(jobs::quota_rules());
+    let mut queue = rules::rules();
+    queue.extend(rules::quota_rules());
     queue.push(rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]));
     queue.push(json!({
         "apiGroups": ["admissionregistration.k8s.io"],
