@@ -17,7 +17,7 @@ pub mod calls;
 pub mod inquiries;
 
 pub use calls::{CallError, Caller};
-pub use inquiries::{AnyInquiry, Asks, Responder};
+pub use inquiries::{AnyInquiry, Asks, Responder, ResponderContext};
 
 /// A future that may be sent to another thread.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

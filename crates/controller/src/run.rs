@@ -20,7 +20,7 @@ use crate::lease::{self, Permit};
 use crate::ledger::Ledger;
 use crate::meters::Meters;
 use crate::outside::calls::{self, Calls};
-use crate::outside::{AnyInquiry, Outside, inquiries};
+use crate::outside::{AnyInquiry, Outside, ResponderContext, inquiries};
 use crate::rate::{Limiter, Rate};
 use crate::retry::{self, Retries};
 use crate::wake_queue::Queue;
@@ -242,19 +242,8 @@ impl Shell {
             meters: meters.clone(),
             jitter: jitter.fork(),
         };
-        let Outside { inquiries, callers, call_bounds, .. } = &options.outside;
+        let Outside { callers, call_bounds, .. } = &options.outside;
         let calls = Calls::new(callers, *call_bounds, context);
-        let inquiry = |(inquiry, queue): (&Arc<dyn AnyInquiry>, Arc<Queue>)| {
-            let context = inquiries::Context {
-                audience: Arc::clone(&audience),
-                queue,
-                permit: permit.clone(),
-                clock: clock.clone(),
-                meters: meters.clone(),
-            };
-            (Arc::clone(inquiry), context)
-        };
-        let inquiries = inquiries.iter().zip(asked).map(inquiry).collect();
         let desk = |(seat, queue): (Seat, &Arc<Queue>)| {
             Arc::new(Desk {
                 retries: Mutex::new(Retries::new(retry::between(retry::KEY), jitter.fork())),
@@ -278,6 +267,17 @@ impl Shell {
         let (sender, newcomers) = mpsc::channel(NEWCOMERS);
         let handle =
             Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, sender);
+        let inquiry = |(inquiry, queue): (&Arc<dyn AnyInquiry>, Arc<Queue>)| {
+            let context = inquiries::Context {
+                audience: Arc::clone(handle.audience()),
+                queue,
+                permit: permit.clone(),
+                meters: meters.clone(),
+                responder: ResponderContext { handle: handle.clone(), clock: clock.clone() },
+            };
+            (Arc::clone(inquiry), context)
+        };
+        let inquiries = options.outside.inquiries.iter().zip(asked).map(inquiry).collect();
         let lookout = Lookout {
             reader,
             limiter,

@@ -1,48 +1,52 @@
-//! Wires the queue: its controllers, the settings they decide by, the kinds their items may be of, and
-//! what is counted.
-
-pub mod admission;
-mod counts;
-pub(crate) mod reviewer;
-mod scout;
+//! Wires the queue: its controllers, what they ask, what is counted, and the settings they decide by.
 
 use std::sync::{Arc, OnceLock};
 
+use gantry_controller::outside::{AnyInquiry, Asks};
 use gantry_controller::{Actor, Handle, Seat};
 use gantry_process::metrics::{Metrics, RegisterError};
-use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_queue::access::{Recording, Right};
+use gantry_process::tasks::Tasks;
+use gantry_queue::access::{AccessReviewer, RecordingCheck};
 use gantry_queue::app_wrapper::AppWrapper;
+use gantry_queue::effects::access::{AccessResponder, RecordingResponder};
+use gantry_queue::effects::admission::AdmissionContext;
+use gantry_queue::effects::kind_discovery::{KindResponder, OwnRights};
+use gantry_queue::effects::metrics::QueueMetrics;
+use gantry_queue::kind_discovery::KindDiscovery;
 use gantry_queue::quota_status::QuotaStatus;
 use gantry_queue::{Catalog, Dispatch, Live, Progress, Settings, charge};
 use gantry_reconcile::{Observer, Resource, View as _, World};
 use kube::Client;
 
-pub use scout::Rights;
-
-use counts::Counts;
-use reviewer::Reviewer;
-use scout::Scout;
-
 /// Who owns the fields the queue writes, and whom its events come from.
 pub(crate) const NAME: &str = "gantry-queue";
 
-/// What the queue finds out itself and no server serves.
-pub const FACTS: [Resource; 2] = [Right::RESOURCE, Recording::RESOURCE];
-
-/// AppWrappers that are looked after at once: as many as the decision about all of them has writes under way,
+/// How many AppWrappers are planned at once: as many as the decision about all of them has writes under way,
 /// so that where requests are limited what was decided gets on as fast as what is decided next.
-const HANDS: usize = 16;
+const PROGRESS_WORKERS: usize = 16;
 
 /// The queue, ready to be started. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Part {
     settings: Live,
-    scout: Arc<Scout>,
-    /// Where authors must be allowed to create what they wrap.
-    reviewer: Option<Arc<Reviewer>>,
-    counts: Arc<Counts>,
+    clients: Clients,
+    metrics: Arc<QueueMetrics>,
     handle: Arc<OnceLock<Handle>>,
+}
+
+/// How the queue asks a server.
+#[derive(Clone)]
+pub struct Clients {
+    /// Asks in the name of whoever creates the wrapped objects.
+    pub asks: Client,
+    /// Whether that one has to ask what it may do itself.
+    pub rights: OwnRights,
+}
+
+impl std::fmt::Debug for Clients {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Clients({:?})", self.rights)
+    }
 }
 
 impl Part {
@@ -50,29 +54,25 @@ impl Part {
     ///
     /// # Errors
     /// There is one already that is counted here.
-    pub fn new(settings: Settings, metrics: &Metrics) -> Result<Self, RegisterError> {
-        let handle = Arc::<OnceLock<Handle>>::default();
-        let catalog = Catalog::open();
-        let reviewer = || Arc::new(Reviewer::new(catalog.clone(), settings.user_access));
-        let live = Live::new(settings);
-        Ok(Self {
-            settings: live.clone(),
-            reviewer: settings.user_access.is_checked().then(reviewer),
-            scout: Arc::new(Scout::new(catalog)),
-            counts: Arc::new(Counts::register(metrics, Arc::clone(&handle), live)?),
-            handle,
-        })
+    pub fn new(
+        settings: Settings,
+        metrics: &Metrics,
+        clients: Clients,
+    ) -> Result<Self, RegisterError> {
+        let settings = Live::new(settings);
+        let metrics = Arc::new(QueueMetrics::register(metrics, settings.clone())?);
+        Ok(Self { settings, clients, metrics, handle: Arc::default() })
     }
 
-    /// The controllers of the queue that are wanted, by their names, and who watches on their behalf.
+    /// The controllers of the queue that are wanted, by their names.
     pub fn seats(&self, actor: &Arc<Actor>, runs: impl Fn(&str) -> bool) -> Vec<Seat> {
         let seat = |controller| Seat::new(controller, Arc::clone(actor));
         let live = self.settings.clone();
-        let progress = Progress::new(live.clone(), self.scout.catalog().clone());
+        let progress = Progress::new(live.clone());
         let mut seats = vec![
             // AppWrappers compete: there is one decision about all of them.
             seat(Arc::new(Dispatch::new(live.clone()))).alone(),
-            Seat { workers: HANDS, ..seat(Arc::new(progress)) },
+            Seat { workers: PROGRESS_WORKERS, ..seat(Arc::new(progress)) },
         ];
         if self.settings.get().quota {
             let standing =
@@ -83,61 +83,43 @@ impl Part {
             seats.push(seat(Arc::new(status)).alone());
         }
         seats.retain(|it| runs(it.controller.name()));
-        seats.push(seat(Arc::<Scout>::clone(&self.scout)).alone());
-        let reviewer = self.reviewer.iter().map(|it| seat(Arc::<Reviewer>::clone(it)).alone());
-        seats.extend(reviewer);
         seats
     }
 
     /// What counts AppWrappers as they change.
     #[must_use]
-    pub fn observer(&self) -> Arc<dyn Observer> {
-        Arc::<Counts>::clone(&self.counts)
+    pub fn observers(&self) -> Vec<Arc<dyn Observer>> {
+        vec![Arc::<QueueMetrics>::clone(&self.metrics)]
     }
 
-    /// Finds out about kinds and authors, and counts, for as long as the tasks run. `client` asks in the name of
-    /// whoever makes the items.
-    pub fn spawn(&self, tasks: &mut Tasks, handle: &Handle, client: Client, rights: Rights) {
+    /// What the decisions need to know of the server. What authors may create is asked where it matters.
+    #[must_use]
+    pub fn inquiries(&self) -> Vec<Arc<dyn AnyInquiry>> {
+        let Clients { asks, rights } = &self.clients;
+        let kinds = KindResponder::new(asks.clone(), *rights);
+        let mut inquiries: Vec<Arc<dyn AnyInquiry>> =
+            vec![Arc::new(Asks::new(KindDiscovery, kinds))];
+        let access = self.settings.get().user_access;
+        if access.is_checked() {
+            let (reviews, recording) =
+                (AccessResponder::new(asks.clone()), RecordingResponder::new(asks.clone()));
+            inquiries.push(Arc::new(Asks::new(AccessReviewer::new(access), reviews)));
+            inquiries.push(Arc::new(Asks::new(RecordingCheck, recording)));
+        }
+        inquiries
+    }
+
+    /// Counts what a shell sees, for as long as the tasks run, and wakes its decision when settings change.
+    pub fn follow(&self, tasks: &mut Tasks, handle: &Handle) {
         // A part is started once.
         let _ = self.handle.set(handle.clone());
-        if let Some(reviewer) = self.reviewer.clone() {
-            let (seen, client) = (handle.clone(), client.clone());
-            let clock = tasks.clock().clone();
-            tasks.spawn("rights of authors", OnLoss::EndOwner, move |stop| async move {
-                tokio::select! {
-                    // Either may be dropped: what was found out is put down at once.
-                    () = stop.cancelled() => {}
-                    () = reviewer.run(&seen, &client, &clock) => {}
-                }
-                Ok(())
-            });
-        }
-        let (scout, seen) = (Arc::clone(&self.scout), handle.clone());
-        let clock = tasks.clock().clone();
-        tasks.spawn("kinds of items", OnLoss::EndOwner, move |stop| async move {
-            tokio::select! {
-                // Either may be dropped: what was found out is put down at once.
-                () = stop.cancelled() => {}
-                () = scout.run(&seen, &client, &clock, rights) => {}
-            }
-            Ok(())
-        });
-        let (counts, seen) = (Arc::clone(&self.counts), handle.clone());
-        let clock = tasks.clock().clone();
-        tasks.spawn("counts of the queue", OnLoss::EndOwner, move |stop| async move {
-            tokio::select! {
-                // Either may be dropped: counting can begin anew at any time.
-                () = stop.cancelled() => {}
-                () = counts.run(&seen, &clock) => {}
-            }
-            Ok(())
-        });
+        Arc::clone(&self.metrics).spawn(tasks, handle);
     }
 
-    /// What those decide by who answer the API server about AppWrappers.
-    pub(crate) fn admission(&self) -> Option<admission::Known> {
+    /// What reviews of AppWrappers are decided by.
+    pub(crate) fn admission(&self) -> Option<AdmissionContext> {
         let handle = self.handle.get()?.clone();
-        Some(admission::Known { handle, settings: self.settings.clone() })
+        Some(AdmissionContext { handle, settings: self.settings.clone() })
     }
 
     /// The settings it decides by, as they change.

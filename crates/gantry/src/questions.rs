@@ -10,10 +10,10 @@ use gantry_sharing::inventory::ObjectKind;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::jobs::admission::LeafAdmission;
 use crate::manifests::NAMESPACE;
 use crate::up::{Door, SOURCE};
 use crate::{devices, jobs};
+use gantry_queue::effects::admission::LeafAdmission;
 
 /// The service behind which the operator answers.
 pub const SERVICE: &str = "gantry-webhook";

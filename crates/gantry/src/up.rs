@@ -49,6 +49,8 @@ use crate::operator::stock::StockMetrics;
 use crate::status_page::{ConfigurationStatus, StatusPage};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
+use gantry_queue::effects::admission::LeafAdmission;
+use gantry_queue::effects::kind_discovery::OwnRights;
 use node_groups::NodeGroups;
 use programs::ProgramFacts;
 use scales::Scales;
@@ -60,7 +62,7 @@ pub const STATUS_PATH: &str = "/gantry/status";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// What an object that Gantry installs was made from; one that was made from the same is left alone.
-pub(crate) const SOURCE: &str = "gantry.dev/source";
+pub(crate) use gantry_queue::author::SOURCE;
 
 /// The server in the same process, asked in somebody's name.
 #[derive(Clone, Debug)]
@@ -303,10 +305,10 @@ pub fn start(
         node_groups::seats(&accounts::scaling(api), live, metrics)?;
     outside.observers.push(Arc::<StockMetrics>::clone(&stock));
     seats.extend(groups);
-    let account = accounts::queue(api).client_for_users();
-    let actor = Arc::new(jobs::actor(account.clone()).acting_for_users());
+    let actor = Arc::new(jobs::actor(account).acting_for_users());
     seats.extend(queue.iter().flat_map(|part| part.seats(&actor, |_| true)));
-    outside.observers.extend(queue.iter().map(jobs::Part::observer));
+    outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
+    outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
     let options = Options {
         in_flight: 64,
         outside,
@@ -322,7 +324,7 @@ pub fn start(
     metrics_api::serve(api, &handle, &clock, sampling);
     Scales::new(api, &handle, sampling).spawn(tasks);
     if let Some(part) = queue {
-        part.spawn(tasks, &handle, account, Rights::All);
+        part.follow(tasks, &handle);
         leaves.follow(part.admission());
     }
     stock.spawn(tasks, &handle);

@@ -207,13 +207,18 @@ struct Answer<I: Inquiry> {
 impl<I: Inquiry> Asker for Questions<'_, I> {
     fn refresh(&mut self, world: &World, key: &Key, now: Timestamp) -> Vec<FactChange> {
         let inquiry = &self.asking.inquiry;
-        let Wanted { questions, requeue_at } = inquiry.wanted(world, key, now);
+        let Wanted { questions, stale, requeue_at } = inquiry.wanted(world, key, now);
         match requeue_at {
             Some(at) => drop(self.requeue.insert(key.clone(), at)),
             None => drop(self.requeue.remove(key)),
         }
         let dropped = self.table.want(key, questions, |it| inquiry.group(it), now);
         let facts = world.facts::<I::Fact>();
+        for question in &stale {
+            if facts.get(question).is_none_or(|it| it.failure.is_none()) {
+                self.table.expedite(question, now);
+            }
+        }
         let mut forgotten = Vec::new();
         for (question, asked) in dropped {
             self.under_way.retain(|it| Some(it.asked) != asked);
@@ -257,13 +262,13 @@ impl<I: Inquiry> Asker for Questions<'_, I> {
     ) -> Option<FactChange> {
         let Answer { question, asked, at, said } = self.under_way.swap_remove(which);
         let said = if lost { Err("the answer was lost".to_owned()) } else { said };
-        let policy = self.asking.inquiry.policy(&question);
+        let inquiry = &self.asking.inquiry;
         let facts = world.facts::<I::Fact>();
         let known = facts.get(&question);
         let failures = known.and_then(|it| it.failure.as_ref().map(|it| it.count)).unwrap_or(0);
         let wait = match &said {
-            Ok(_) => policy.refresh_interval,
-            Err(_) => policy.retry_delay(failures + 1),
+            Ok(fact) => inquiry.refresh_interval(&question, fact),
+            Err(_) => inquiry.policy(&question).retry_delay(failures + 1),
         };
         let next = now.checked_add(wait).unwrap_or(Timestamp::MAX);
         if !self.table.end(&question, asked, next) {

@@ -52,7 +52,7 @@ impl View for AppWrapper {
 
     /// Most jobs do not ask for nodes: those that do are found without a search, and so are those for
     /// which there is no room and that do not say which nodes would help. What an author may do concerns
-    /// all that it made.
+    /// all that it made, and whether the server has a kind concerns those that were admitted with it.
     fn tags(&self) -> Vec<Tag> {
         let Meta { labels, annotations, .. } = &self.metadata;
         let named = labels.contains_key(ORDERED_INSTANCE);
@@ -60,7 +60,16 @@ impl View for AppWrapper {
         let short = !named && self.waits() && self.waits_for_room();
         let asks = asks.then(Self::labelled);
         let author = self.author().map(Self::made_by);
-        asks.into_iter().chain(short.then(Self::short_of_room)).chain(author).collect()
+        let mut tags: Vec<Tag> =
+            asks.into_iter().chain(short.then(Self::short_of_room)).chain(author).collect();
+        if self.status.can_run {
+            let mut kinds: Vec<&TypeName> =
+                self.items().iter().filter_map(|it| it.name.as_ref()).collect();
+            kinds.sort_unstable();
+            kinds.dedup();
+            tags.extend(kinds.into_iter().map(Self::admitted_with));
+        }
+        tags
     }
 }
 
@@ -194,6 +203,13 @@ impl AppWrapper {
     #[must_use]
     pub fn made_by(author: &str) -> Tag {
         Tag { index: "author", value: author.to_owned() }
+    }
+
+    /// What jobs are filed under that were admitted and wrap an object of this kind.
+    #[must_use]
+    pub fn admitted_with(kind: &TypeName) -> Tag {
+        let TypeName { api_version, kind } = kind;
+        Tag { index: "admitted-kind", value: format!("{api_version} {kind}") }
     }
 
     /// Who it is made for, as recorded; nothing where nobody is.

@@ -1,53 +1,40 @@
 //! Whether the author of an AppWrapper may create what it wraps, as far as that is known.
 //!
-//! The server is asked elsewhere. What it said is put down as facts that no server serves: a [`Right`] for
-//! each author, namespace and kind, and since when authors are recorded at all ([`Recording`]). Answers are
-//! kept for a short time, so that rights that are granted or taken away count.
+//! The server is asked by [`AccessReviewer`], and whether it has authors recorded at all by [`RecordingCheck`].
+//! What it said are facts: an [`AccessReview`] for each author, namespace and right, and [`AuthorRecording`].
+//! Answers count for a short time, so that rights that are granted or revoked count.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use gantry_reconcile::{Change, Key, Kind, Meta, Resource, View, World};
+use gantry_reconcile::fact::Changed;
+use gantry_reconcile::{Fact, FactKind, Key, World};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::app_wrapper::{AppWrapper, TypeName};
-use crate::author::{Author, CONFIGURATION};
+use crate::app_wrapper::AppWrapper;
+use crate::author::{Author, CONFIGURATION, SOURCE};
 use crate::condition::{Entry, Pause};
 use crate::settings::UserAccess;
-use crate::state;
 
+mod inquiries;
 mod need;
 
+pub use inquiries::{AccessReviewer, RecordingCheck};
 pub use need::{Attributes, Need};
 
 /// For how long a yes counts.
-const YES: Duration = Duration::from_secs(30);
-/// When a yes is asked for again, so that there is another before it is over.
-const RENEWED: Duration = Duration::from_secs(15);
-/// For how long a no counts, and that there is no such kind. Who is told so has failed at once.
-const NO: Duration = Duration::from_secs(10);
-/// After how long a question is asked again that could not be answered.
-const UNANSWERED: Duration = Duration::from_secs(5);
+const ALLOWED_VALIDITY: Duration = Duration::from_secs(30);
+/// For how long a no counts, and that there is no such kind. An AppWrapper that is denied fails at once.
+const DENIED_VALIDITY: Duration = Duration::from_secs(10);
 /// What servers know of when an object was made is cut to seconds.
-const SECOND: Duration = Duration::from_secs(1);
+const CREATION_TIME_PRECISION: Duration = Duration::from_secs(1);
+/// How long it takes until every replica of a server calls a webhook that was configured.
+const WEBHOOK_PROPAGATION_DELAY: Duration = Duration::from_secs(5);
 
-/// Whether an author may create objects of a kind in a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Right {
-    /// Its place: see [`Question::key`].
-    pub metadata: Meta,
-    /// The author, as AppWrappers name it.
-    pub author: String,
-    /// What the server said.
-    pub answer: Answer,
-    /// When it was asked.
-    pub at: Timestamp,
-}
-
-/// What a server says about a right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Answer {
+/// What a server says about a right of an author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessReview {
     /// The author may.
     Allowed,
     /// The author may not.
@@ -58,100 +45,74 @@ pub enum Answer {
         reason: String,
     },
     /// There is no such kind, so there is nothing to be allowed.
-    NoKind,
-    /// It did not say.
-    Unanswered(String),
+    NoSuchKind,
 }
 
-impl View for Right {
-    /// A kind that no server serves.
-    const RESOURCE: Resource =
-        Resource::namespaced("local.gantry.dev", "v1", "rights", "Right").without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
+impl Fact for AccessReview {
+    type Subject = AccessQuestion;
+    const NAME: &'static str = "access-review";
 }
 
-/// Since when the author of what is made is recorded.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Recording {
-    /// Its place: [`Recording::key`].
-    pub metadata: Meta,
-    /// Since when.
-    pub since: Timestamp,
-}
-
-impl Recording {
-    /// It has been recorded since then.
+impl AccessReview {
+    /// What a server answered to a SubjectAccessReview.
     #[must_use]
-    pub fn new(since: Timestamp) -> Self {
-        let name = Self::key().name().to_owned();
-        Self { metadata: Meta { name, ..Meta::default() }, since }
+    pub fn read(answer: &Value, asked: Attributes) -> Self {
+        let text = |name: &str| answer["status"][name].as_str().unwrap_or_default().to_owned();
+        if answer["status"]["allowed"] == true {
+            return Self::Allowed;
+        }
+        // What went wrong with a role is why it does not count: who asks for the object itself is told the same.
+        let words = [text("reason"), text("evaluationError")];
+        let words: Vec<&str> =
+            words.iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        Self::Denied { asked, reason: words.join(": ") }
     }
+}
 
-    /// There is one.
+/// Since when the server has the author of each AppWrapper recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthorRecording {
+    /// Since when; absent while it does not.
+    pub since: Option<Timestamp>,
+}
+
+impl Fact for AuthorRecording {
+    /// There is one server.
+    type Subject = ();
+    const NAME: &'static str = "author-recording";
+}
+
+impl AuthorRecording {
+    /// What the webhook configuration says that tells the server to have authors recorded.
     #[must_use]
-    pub fn key() -> Key {
-        Key::cluster("authors")
+    pub fn read(configuration: &Value) -> Self {
+        let metadata = &configuration["metadata"];
+        let made = metadata["creationTimestamp"].as_str().and_then(|it| it.parse().ok());
+        let since =
+            made.and_then(|made: Timestamp| match metadata["annotations"][SOURCE].is_string() {
+                // A server that configured itself, in one process, does it at once.
+                true => Some(made),
+                false => made.checked_add(WEBHOOK_PROPAGATION_DELAY).ok(),
+            });
+        Self { since }
     }
 }
 
-impl View for Recording {
-    /// A kind that no server serves.
-    const RESOURCE: Resource =
-        Resource::namespaced("local.gantry.dev", "v1", "recordings", "Recording")
-            .cluster_wide()
-            .without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-/// What is decided by, beside AppWrappers.
+/// The facts that are decided by.
 #[must_use]
-pub fn kinds() -> [Kind; 2] {
-    [Kind::of::<Right>(), Kind::of::<Recording>()]
+pub fn facts() -> [FactKind; 2] {
+    [FactKind::of::<AccessReview>(), FactKind::of::<AuthorRecording>()]
 }
 
 /// What a server is to be asked: may this author do this?
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Question {
-    /// The author, as AppWrappers name it.
-    pub author: String,
+pub struct AccessQuestion {
+    /// The author, as AppWrappers name it. The questions of one AppWrapper share it: it may be long.
+    pub author: Arc<str>,
     /// Where.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// What.
     pub need: Need,
-}
-
-impl Question {
-    /// Where the answer is. Users choose all of the words, so none may be mistaken for others.
-    #[must_use]
-    pub fn key(&self) -> Key {
-        key(&self.author, &self.namespace, &self.need)
-    }
-
-    /// An answer.
-    #[must_use]
-    pub fn answered(&self, answer: Answer, at: Timestamp) -> Right {
-        let key = self.key();
-        let (name, namespace) = (key.name().to_owned(), key.namespace().to_owned());
-        let metadata = Meta { name, namespace, ..Meta::default() };
-        Right { metadata, author: self.author.clone(), answer, at }
-    }
-}
-
-fn key(author: &str, namespace: &str, need: &Need) -> Key {
-    let name = match need {
-        Need::Create(TypeName { api_version, kind }) => {
-            serde_json::json!([api_version, kind, author])
-        }
-        // Neither is mistaken for the other: one begins with text, the other with a list.
-        Need::Privilege(privilege) => serde_json::json!([privilege.attributes(), author]),
-    };
-    Key::new(namespace, &name.to_string())
 }
 
 /// Why an AppWrapper is kept back.
@@ -295,113 +256,138 @@ fn look(
     now: Timestamp,
     without_kind: bool,
 ) -> Result<(), KeptBack> {
-    let shelf = world.shelf_at::<Recording>(&Recording::RESOURCE);
-    let recording = shelf.and_then(|it| it.get(&Recording::key()));
-    let since = recording.ok_or(KeptBack::NotRecording)?.since;
+    let since = recorded_since(world).ok_or(KeptBack::NotRecording)?;
     let text = wrapper.author().ok_or(KeptBack::Unrecorded)?;
     let made = wrapper.metadata.creation_timestamp.unwrap_or(Timestamp::MIN);
     if made < since {
         return Err(KeptBack::Older { since });
     }
     let author = Author::read(text).ok_or(KeptBack::Unrecorded)?;
-    let (user, namespace) = (&author.username, &wrapper.metadata.namespace);
-    let rights = world.shelf_at::<Right>(&Right::RESOURCE);
+    let user = &author.username;
+    let reviews = world.facts::<AccessReview>();
     let mut open = None;
-    for need in needs(wrapper, access) {
-        let known = rights.as_ref().and_then(|it| it.get(&key(text, namespace, &need)));
-        let (user, namespace) = (user.clone(), namespace.clone());
-        match known.filter(|it| counts(it, wrapper, now)).map(|it| it.answer.clone()) {
-            Some(Answer::Allowed) => {}
-            Some(Answer::NoKind) if without_kind => {}
-            Some(Answer::Denied { asked, reason }) => {
+    for question in questions_of(wrapper, text, access) {
+        let state = reviews.get(&question);
+        let review = state.as_ref().and_then(|it| it.observed.as_ref());
+        let review = review.filter(|it| counts(&it.value, it.at, wrapper, now));
+        let failure = state.as_ref().and_then(|it| it.failure.as_ref());
+        let AccessQuestion { need, namespace, .. } = question;
+        let (user, namespace) = (user.clone(), namespace.to_string());
+        match review.map(|it| it.value.clone()) {
+            Some(AccessReview::Allowed) => {}
+            Some(AccessReview::NoSuchKind) if without_kind => {}
+            Some(AccessReview::Denied { asked, reason }) => {
                 let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
                 let asked = Box::new(asked);
                 return Err(KeptBack::Denied { user, asked, namespace, reason });
             }
-            Some(Answer::Unanswered(why)) => {
-                open = Some(KeptBack::Unanswered { user, need, namespace, why });
-            }
-            Some(Answer::NoKind) | None => {
-                open.get_or_insert(KeptBack::Open { user, need, namespace });
-            }
+            Some(AccessReview::NoSuchKind) | None => match failure {
+                Some(failure) => {
+                    let why = failure.message.clone();
+                    open = Some(KeptBack::Unanswered { user, need, namespace, why });
+                }
+                None => {
+                    open.get_or_insert(KeptBack::Open { user, need, namespace });
+                }
+            },
         }
     }
     open.map_or(Ok(()), Err)
 }
 
-/// All that the author of an AppWrapper must be allowed to do, each once.
-fn needs(wrapper: &AppWrapper, access: UserAccess) -> Vec<Need> {
+/// Since when authors are recorded, if that is known.
+pub(crate) fn recorded_since(world: &World) -> Option<Timestamp> {
+    world.facts::<AuthorRecording>().observed(&())?.value.since
+}
+
+/// Whether the rights of its author matter to an AppWrapper: it is decided about, or its items are being made.
+fn is_undecided(wrapper: &AppWrapper) -> bool {
+    wrapper.is_queued() || is_arriving(wrapper)
+}
+
+/// Whether an AppWrapper was admitted and its items are being made.
+fn is_arriving(wrapper: &AppWrapper) -> bool {
+    wrapper.status.can_run && wrapper.is_pending() && crate::state::leaving(wrapper).is_none()
+}
+
+/// What the server must be asked before the items of an AppWrapper can be made; nothing where the rights of its
+/// author do not matter, or nobody knows who that is.
+pub fn questions(wrapper: &AppWrapper, access: UserAccess) -> Vec<AccessQuestion> {
+    let author = wrapper.author().filter(|_| is_undecided(wrapper));
+    let author = author.filter(|it| Author::read(it).is_some());
+    author.map(|it| questions_of(wrapper, it, access)).unwrap_or_default()
+}
+
+/// All that an author must be allowed to do, each once and in order.
+fn questions_of(wrapper: &AppWrapper, author: &str, access: UserAccess) -> Vec<AccessQuestion> {
     let mut needs: Vec<Need> = wrapper.items().iter().flat_map(|it| Need::of(it, access)).collect();
     needs.sort_unstable();
     needs.dedup();
-    needs
+    let (author, namespace) = (Arc::from(author), Arc::from(wrapper.metadata.namespace.as_str()));
+    let question = |need| AccessQuestion {
+        author: Arc::clone(&author),
+        namespace: Arc::clone(&namespace),
+        need,
+    };
+    needs.into_iter().map(question).collect()
 }
 
 /// Whether an answer counts for an AppWrapper at some time. It does not fail for what was so before it was
 /// made: its author may have been told to have a right granted and to create it anew.
-fn counts(right: &Right, wrapper: &AppWrapper, now: Timestamp) -> bool {
-    let lasts = |time: Duration| right.at.checked_add(time).is_ok_and(|until| now < until);
-    match right.answer {
-        Answer::Allowed => lasts(YES),
-        Answer::NoKind => lasts(NO),
-        Answer::Denied { .. } => {
+fn counts(review: &AccessReview, at: Timestamp, wrapper: &AppWrapper, now: Timestamp) -> bool {
+    let lasts = |time: Duration| at.checked_add(time).is_ok_and(|until| now < until);
+    match review {
+        AccessReview::Allowed => lasts(ALLOWED_VALIDITY),
+        AccessReview::NoSuchKind => lasts(DENIED_VALIDITY),
+        AccessReview::Denied { .. } => {
             let made = wrapper.metadata.creation_timestamp.unwrap_or(Timestamp::MIN);
-            lasts(NO) && made.checked_add(SECOND).is_ok_and(|made| made <= right.at)
+            let made = made.checked_add(CREATION_TIME_PRECISION);
+            lasts(DENIED_VALIDITY) && made.is_ok_and(|made| made <= at)
         }
-        Answer::Unanswered(_) => true,
     }
 }
 
-/// What the server must be asked now so that an AppWrapper can go on.
-#[must_use]
-pub fn questions(
-    world: &World,
-    wrapper: &AppWrapper,
-    access: UserAccess,
-    now: Timestamp,
-) -> Vec<Question> {
-    let passed =
-        wrapper.status.can_run && wrapper.is_pending() && state::leaving(wrapper).is_none();
-    let Some(author) = wrapper.author().filter(|_| passed || wrapper.is_queued()) else {
-        return Vec::new();
+/// Whether an AppWrapper may go on, or has failed, because of a change of what is known.
+pub(crate) fn is_news(change: &Changed<'_, AccessReview>) -> bool {
+    let (before, Some(after)) = (change.before, change.after) else {
+        // Nobody needs it any more.
+        return false;
     };
-    if Author::read(author).is_none() {
-        return Vec::new();
-    }
-    let namespace = &wrapper.metadata.namespace;
-    let rights = world.shelf_at::<Right>(&Right::RESOURCE);
-    let is_open = |need: &Need| {
-        let known = rights.as_ref().and_then(|it| it.get(&key(author, namespace, need)));
-        let Some(known) = known else { return true };
-        let over = |time: Duration| known.at.checked_add(time).is_ok_and(|until| until <= now);
-        match known.answer {
-            Answer::Allowed => over(RENEWED),
-            Answer::Denied { .. } => over(SECOND) && !counts(&known, wrapper, now),
-            Answer::NoKind => over(SECOND) && (passed || !counts(&known, wrapper, now)),
-            Answer::Unanswered(_) => over(UNANSWERED),
-        }
+    let Some(observed) = after.observed.as_deref().filter(|_| after.failure.is_none()) else {
+        return true;
     };
-    let question =
-        |need: Need| Question { author: author.to_owned(), namespace: namespace.clone(), need };
-    needs(wrapper, access).into_iter().filter(is_open).map(question).collect()
-}
-
-/// Whether an answer is of no use to anybody any more.
-#[must_use]
-pub fn is_over(right: &Right, now: Timestamp) -> bool {
-    right.at.checked_add(YES).is_ok_and(|until| until <= now)
-}
-
-/// Whether somebody may go on, or has failed, because of a change of what is known.
-pub(crate) fn is_news(change: &Change) -> bool {
-    let (Some(before), Some(after)) = (change.before::<Right>(), change.after::<Right>()) else {
-        return !change.is_removal();
-    };
-    match after.answer {
+    match observed.value {
         // The same again, in time.
-        Answer::Allowed => before.answer != Answer::Allowed || is_over(before, after.at),
-        Answer::Denied { .. } | Answer::NoKind | Answer::Unanswered(_) => true,
+        AccessReview::Allowed => {
+            let before = before.and_then(|it| it.observed.as_deref());
+            let before = before.filter(|it| it.value == AccessReview::Allowed);
+            let until = before.and_then(|it| it.at.checked_add(ALLOWED_VALIDITY).ok());
+            until.is_none_or(|until| until <= observed.at)
+        }
+        AccessReview::Denied { .. } | AccessReview::NoSuchKind => true,
     }
+}
+
+/// The AppWrappers whose own plans depend on a change of what is known about a right. A pending one fails when it
+/// is denied; for all else the decision about the whole queue matters to it.
+pub(crate) fn concerned_by(
+    world: &World,
+    change: &Changed<'_, AccessReview>,
+    access: UserAccess,
+) -> Vec<Key> {
+    if !is_news(change) {
+        return Vec::new();
+    }
+    let AccessQuestion { author, namespace, need } = change.subject;
+    let is_denied =
+        matches!(change.after.and_then(|it| it.value()), Some(AccessReview::Denied { .. }));
+    let wrappers = world.shelf::<AppWrapper>().tagged(&AppWrapper::made_by(author));
+    let concerned = wrappers.iter().filter(|it| {
+        *it.metadata.namespace == **namespace
+            && (is_arriving(it) || is_denied && it.is_queued())
+            && it.items().iter().flat_map(|it| Need::of(it, access)).any(|it| it == *need)
+    });
+    concerned.map(|it| it.metadata.key()).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ use crate::app_wrapper::AUTHOR;
 
 /// The name of the object by which an API server knows that it is to ask.
 pub const CONFIGURATION: &str = "gantry-queue";
+/// The annotation by which an API server marks the configurations that it made for webhooks of its own process.
+pub const SOURCE: &str = "gantry.dev/source";
 /// Where it asks.
 pub const PATH: &str = "/queue/author";
 /// How long it waits for an answer, in seconds. It takes a millisecond.

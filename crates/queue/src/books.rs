@@ -14,7 +14,6 @@ use gantry_pods::view::{Node, Pod};
 use gantry_reconcile::{Change, Key, World};
 use jiff::Timestamp;
 
-use crate::access::{self, Recording, Right};
 use crate::amounts::Rest;
 use crate::app_wrapper::AppWrapper;
 use crate::availability::{Holdings, Job};
@@ -111,9 +110,6 @@ impl Books {
             let other = settings.user_access.is_checked()
                 && author(change.before()) != author(change.after());
             return self.wrapper(&change.key, change.after(), settings) || other;
-        }
-        if change.is::<Right>() || change.is::<Recording>() {
-            return access::is_news(change);
         }
         let effect = if change.is::<Pod>() {
             self.capacity.pod(&change.key, change.after())

@@ -12,10 +12,12 @@ use std::time::Duration;
 use gantry_devices::constraint::Constraints;
 use gantry_pods::gang::Gang;
 use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::{Change, Controller, Held, Key, Kind, Note, Observer, Plan, World};
+use gantry_reconcile::{
+    Change, Controller, FactChange, FactKind, Held, Key, Kind, Note, Observer, Plan, World,
+};
 use jiff::Timestamp;
 
-use crate::access;
+use crate::access::{self, AccessReview, AuthorRecording};
 use crate::amounts::Amounts;
 use crate::app_wrapper::AppWrapper;
 use crate::books::Books;
@@ -100,12 +102,11 @@ struct CacheObserver(Live);
 
 impl CacheObserver {
     fn kinds_by(settings: &Live) -> Vec<Kind> {
-        let Settings { quota, devices, user_access, .. } = settings.get();
+        let Settings { quota, devices, .. } = settings.get();
         let quota = quota.then(Kind::of::<Subtree>);
         let others = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
         let devices = devices.then(claims::kinds).into_iter().flatten();
-        let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
-        others.into_iter().chain(quota).chain(devices).chain(access).collect()
+        others.into_iter().chain(quota).chain(devices).collect()
     }
 }
 
@@ -137,6 +138,11 @@ impl Controller for Dispatch {
         CacheObserver::kinds_by(&self.settings)
     }
 
+    fn facts(&self) -> Vec<FactKind> {
+        let checked = self.settings.get().user_access.is_checked();
+        checked.then(access::facts).into_iter().flatten().collect()
+    }
+
     fn observer(&self) -> Option<&dyn Observer> {
         Some(&self.cache)
     }
@@ -144,6 +150,12 @@ impl Controller for Dispatch {
     fn enqueue(&self, world: &World, _: &Change) -> Vec<Key> {
         let is_due = world.kept::<CycleDue>().0.load(Ordering::Acquire);
         if is_due { vec![Self::queue()] } else { Vec::new() }
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        let review = change.of::<AccessReview>().is_some_and(|it| access::is_news(&it));
+        let recording = change.of::<AuthorRecording>().is_some_and(|it| it.is_news());
+        if review || recording { vec![Self::queue()] } else { Vec::new() }
     }
 
     fn plan(&self, world: &World, _: &Key, now: Timestamp) -> Plan {

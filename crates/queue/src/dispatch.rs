@@ -2,11 +2,11 @@
 
 use gantry_pods::view::Pod;
 use gantry_reconcile::object::controlled_by;
-use gantry_reconcile::{Key, Resource, Scope, View as _, Write};
+use gantry_reconcile::{Key, Resource, Scope, View as _, World, Write};
 use serde_json::{Map, Value, json};
 
 use crate::app_wrapper::{AppWrapper, Item, TypeName};
-use crate::catalog::{self, Catalog, Entry};
+use crate::kind_discovery::{self, ServedKind};
 use crate::pod_sets;
 
 /// The label that says which AppWrapper an object and its pods belong to.
@@ -60,18 +60,22 @@ pub enum Fault {
         version: String,
     },
     /// Whether the server has the kind was not found out yet.
-    #[error("whether there is a kind \"{kind}\" in version \"{version}\" is being found out")]
+    #[error(
+        "whether there is a kind \"{kind}\" in version \"{version}\" is being found out{failure}"
+    )]
     Unsettled {
         /// The kind.
         kind: String,
         /// Group and version.
         version: String,
+        /// Why that fails, after a colon.
+        failure: String,
     },
     /// We may not do what it takes.
     #[error(
         "the operator may not {verbs} {resource}: a ClusterRole with the label gantry.dev/aggregate-to-wrapped-kinds adds to its rights"
     )]
-    Barred {
+    MissingRights {
         /// The kind.
         resource: String,
         /// What we may not do.
@@ -119,12 +123,7 @@ pub enum Fault {
 ///
 /// # Errors
 /// [`Fault`]: it cannot be made, whatever happens.
-pub fn make(
-    wrapper: &AppWrapper,
-    at: usize,
-    item: &Item,
-    catalog: &Catalog,
-) -> Result<Made, Fault> {
+pub fn make(world: &World, wrapper: &AppWrapper, at: usize, item: &Item) -> Result<Made, Fault> {
     let mut body = item.object().ok_or(Fault::NoTemplate { item: at })?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, version) = (text(&body["kind"]), text(&body["apiVersion"]));
@@ -132,13 +131,19 @@ pub fn make(
     if name.is_empty() {
         return Err(Fault::NoName { item: at });
     }
-    let resource = match catalog.look(&TypeName::of_object(&body), catalog::since(wrapper)) {
-        Some(Entry::Usable(resource)) => resource,
-        Some(Entry::Barred { resource, verbs }) => {
-            return Err(Fault::Barred { resource: resource.to_string(), verbs: verbs.join(", ") });
+    let type_name = TypeName::of_object(&body);
+    let resource = match kind_discovery::look(world, &type_name, kind_discovery::since(wrapper)) {
+        Some(ServedKind::Usable(resource)) => resource,
+        Some(ServedKind::MissingRights { resource, verbs }) => {
+            let (resource, verbs) = (resource.to_string(), verbs.join(", "));
+            return Err(Fault::MissingRights { resource, verbs });
         }
-        Some(Entry::Absent) => return Err(Fault::UnknownKind { kind, version }),
-        None => return Err(Fault::Unsettled { kind, version }),
+        Some(ServedKind::NotServed) => return Err(Fault::UnknownKind { kind, version }),
+        None => {
+            let failure = kind_discovery::failure(world, &type_name);
+            let failure = failure.map(|it| format!(": {it}")).unwrap_or_default();
+            return Err(Fault::Unsettled { kind, version, failure });
+        }
     };
     if resource == AppWrapper::RESOURCE {
         return Err(Fault::Nested { name });

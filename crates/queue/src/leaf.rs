@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gantry_reconcile::{View as _, World};
+use gantry_reconcile::World;
 use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::access::Recording;
+use crate::access;
 use crate::amounts::spell;
 use crate::app_wrapper::{AUTHOR, AppWrapper};
 use crate::author::Author;
@@ -47,9 +47,9 @@ fn recorded_author(world: &World, wrapper: &AppWrapper, settings: &Settings) -> 
     if !settings.user_access.is_checked() {
         return None;
     }
-    let recording = world.shelf_at::<Recording>(&Recording::RESOURCE)?.get(&Recording::key())?;
+    let since = access::recorded_since(world)?;
     let made = wrapper.metadata.creation_timestamp.unwrap_or(Timestamp::MIN);
-    let author = wrapper.author().filter(|_| made >= recording.since)?;
+    let author = wrapper.author().filter(|_| made >= since)?;
     Author::read(author)
 }
 

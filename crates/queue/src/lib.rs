@@ -17,13 +17,16 @@
 //! Where authors must be allowed to create what they wrap, [`author`] records who they are, and [`access`]
 //! says what is known of their rights.
 //!
+//! What the server has to be asked for that is asked by inquiries ([`kind_discovery`], [`access`]); the module
+//! [`effects`] answers them, and is the only one that knows a client and a runtime.
+//!
 //! The states and the transitions between them are in [`state`]; `docs/specs/queue.md` says what they
 //! mean.
 
 pub mod access;
 pub mod author;
-pub mod catalog;
 pub mod condition;
+pub mod kind_discovery;
 pub mod settings;
 pub mod wrapped;
 
@@ -60,11 +63,11 @@ pub mod status;
 pub mod unreachable;
 
 pub mod subsystem;
+pub mod effects;
 
 #[cfg(test)]
 mod scenarios;
 
-pub use catalog::Catalog;
 pub use decide::Dispatch;
 pub use gantry_pods::{amounts, app_wrapper, demand, pod_sets, privilege};
 pub use progress::Progress;

@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_pods::view::{Node, Pod};
-use gantry_reconcile::world::{Refused, Tag};
+use gantry_reconcile::world::{AnyShelf as _, Refused, Tag};
 use gantry_reconcile::{
-    Change, Controller, Held, Key, Kind, Meta, Plan, Resource, View as _, World,
+    Change, Controller, FactChange, FactKind, Held, Key, Kind, Meta, Plan, Resource, View as _,
+    World,
 };
 use jiff::Timestamp;
 
-use crate::access::{self, KeptBack, Recording, Right};
+use crate::access::{self, AccessReview, KeptBack};
 use crate::app_wrapper::AppWrapper;
-use crate::catalog::Catalog;
 use crate::charge;
 use crate::completion;
 use crate::condition::{self, kind};
 use crate::count::Tally;
 use crate::dispatch::{self, Fault, LABEL, Made};
+use crate::kind_discovery::{self, ServedKind};
 use crate::order;
 use crate::quota::Subtree;
 use crate::settings::{Live, Settings};
@@ -32,7 +33,7 @@ mod due;
 mod notes;
 mod removal;
 
-use authors::{barred, kept_back, made_for, whose};
+use authors::{barred, kept_back, made_for, undecided};
 use before::{ask, await_access, label};
 use due::due;
 use notes::{note, remark};
@@ -58,17 +59,16 @@ const COUNTS: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     settings: Live,
-    catalog: Catalog,
 }
 
 impl Progress {
     /// The name of the controller.
     pub const NAME: &str = "queue-progress";
 
-    /// Decides by these settings; items may be of these kinds.
+    /// Decides by these settings.
     #[must_use]
-    pub fn new(settings: Live, catalog: Catalog) -> Self {
-        Self { settings, catalog }
+    pub fn new(settings: Live) -> Self {
+        Self { settings }
     }
 }
 
@@ -85,10 +85,15 @@ impl Controller for Progress {
 
     fn kinds(&self) -> Vec<Kind> {
         let own = [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>()];
-        let Settings { quota, user_access, .. } = self.settings.get();
-        let quota = quota.then(Kind::of::<Subtree>);
-        let access = user_access.is_checked().then(access::kinds).into_iter().flatten();
-        own.into_iter().chain(self.catalog.kinds()).chain(quota).chain(access).collect()
+        let quota = self.settings.get().quota.then(Kind::of::<Subtree>);
+        // Kinds that are wrapped are followed when they are found.
+        own.into_iter().chain(quota).collect()
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        let access = self.settings.get().user_access.is_checked().then(access::facts);
+        let kinds = FactKind::of::<ServedKind>();
+        access.into_iter().flatten().chain([kinds]).collect()
     }
 
     fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
@@ -102,9 +107,6 @@ impl Controller for Progress {
             let wrappers = world.shelf::<AppWrapper>().all();
             let queued = wrappers.iter().filter(|it| it.is_queued());
             return queued.map(|it| it.metadata.key()).collect();
-        }
-        if change.is::<Right>() || change.is::<Recording>() {
-            return whose(world, change);
         }
         if change.is::<Node>() {
             return unreachable::concerned_by(world, change);
@@ -122,6 +124,18 @@ impl Controller for Progress {
         names.into_iter().map(|name| change.key.beside(name)).collect()
     }
 
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        if let Some(change) = change.of::<ServedKind>() {
+            return kind_discovery::concerned_by(world, &change);
+        }
+        if let Some(change) = change.of::<AccessReview>() {
+            return access::concerned_by(world, &change, self.settings.get().user_access);
+        }
+        let recording = change.of::<access::AuthorRecording>();
+        // Since when authors are recorded concerns every AppWrapper whose author matters.
+        if recording.is_some_and(|it| it.is_news()) { undecided(world) } else { Vec::new() }
+    }
+
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let wrapper = world.shelf::<AppWrapper>().get(key);
         let Some(wrapper) = wrapper.filter(|it| !it.metadata.is_going()) else {
@@ -133,7 +147,7 @@ impl Controller for Progress {
                 return label(&wrapper, &labels);
             }
         }
-        let items = self.items(world, &wrapper);
+        let items = items_of(world, &wrapper);
         let mut faults = items.iter().filter_map(|it| it.made.as_ref().err());
         let open = faults.find(|it| matches!(it, Fault::Unsettled { .. }));
         if let Some(open) = open.filter(|_| wrapper.status.can_run) {
@@ -148,7 +162,7 @@ impl Controller for Progress {
         let pods = world.shelf::<Pod>().tagged(&pods_of(key));
         let seen = Seen {
             items,
-            objects: self.objects(world, &wrapper),
+            objects: objects_of(world, &wrapper),
             tally: Tally::of(world, &pods).against(&wrapper, &self.settings.get()),
             pods,
             refused: world.refused(Self::NAME, key),
@@ -161,46 +175,42 @@ impl Controller for Progress {
     }
 }
 
-impl Progress {
-    /// The items of an AppWrapper, and what is there in their place.
-    pub(crate) fn items(&self, world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
-        let items = wrapper.items().iter().enumerate();
-        items
-            .map(|(at, item)| {
-                let made = dispatch::make(wrapper, at, item, &self.catalog);
-                let found = made.as_ref().ok().and_then(|it| find(world, &it.resource, &it.key));
-                let standing = match &found {
-                    None => Standing::Absent,
-                    Some((meta, _)) if !meta.is_controlled_by(&wrapper.metadata.uid) => {
-                        Standing::Foreign
-                    }
-                    Some((meta, _)) if meta.is_going() => Standing::Going,
-                    Some(_) => Standing::Ours,
-                };
-                let complete = (!item.completion.is_empty()).then(|| {
-                    let conditions = found.as_ref().map(|(_, conditions)| conditions.as_slice());
-                    standing == Standing::Ours
-                        && completion::is_complete(&item.completion, conditions.unwrap_or_default())
-                });
-                ItemSeen { made, standing, complete }
-            })
-            .collect()
-    }
+/// The items of an AppWrapper, and what is there in their place.
+pub(crate) fn items_of(world: &World, wrapper: &AppWrapper) -> Vec<ItemSeen> {
+    let items = wrapper.items().iter().enumerate();
+    items
+        .map(|(at, item)| {
+            let made = dispatch::make(world, wrapper, at, item);
+            let found = made.as_ref().ok().and_then(|it| find(world, &it.resource, &it.key));
+            let standing = match &found {
+                None => Standing::Absent,
+                Some((meta, _)) if !meta.is_controlled_by(&wrapper.metadata.uid) => {
+                    Standing::Foreign
+                }
+                Some((meta, _)) if meta.is_going() => Standing::Going,
+                Some(_) => Standing::Ours,
+            };
+            let complete = (!item.completion.is_empty()).then(|| {
+                let conditions = found.as_ref().map(|(_, conditions)| conditions.as_slice());
+                standing == Standing::Ours
+                    && completion::is_complete(&item.completion, conditions.unwrap_or_default())
+            });
+            ItemSeen { made, standing, complete }
+        })
+        .collect()
+}
 
-    /// All objects that belong to an AppWrapper, whether they are items of it or were.
-    fn objects(&self, world: &World, wrapper: &AppWrapper) -> Vec<(Resource, Meta)> {
-        let uid = &wrapper.metadata.uid;
-        let pods = world.shelf::<Pod>().owned_by(uid);
-        let mut objects: Vec<(Resource, Meta)> =
-            pods.iter().map(|it| (Pod::RESOURCE, it.metadata.clone())).collect();
-        for resource in self.catalog.watched().iter() {
-            let shelf = world.shelf_at::<Wrapped>(resource);
-            for object in shelf.map(|it| it.owned_by(uid)).unwrap_or_default() {
-                objects.push((resource.clone(), object.metadata.clone()));
-            }
-        }
-        objects
+/// All objects that belong to an AppWrapper, whether they are items of it or were.
+fn objects_of(world: &World, wrapper: &AppWrapper) -> Vec<(Resource, Meta)> {
+    let uid = &wrapper.metadata.uid;
+    let pods = world.shelf::<Pod>().owned_by(uid);
+    let mut objects: Vec<(Resource, Meta)> =
+        pods.iter().map(|it| (Pod::RESOURCE, it.metadata.clone())).collect();
+    for shelf in world.shelves_of::<Wrapped>() {
+        let owned = shelf.owned_by(uid);
+        objects.extend(owned.iter().map(|it| (shelf.resource(), it.metadata.clone())));
     }
+    objects
 }
 
 /// An object of a kind that may be wrapped.

@@ -18,15 +18,14 @@ pub use room::{Room, Share};
 
 use crate::amounts::{Amounts, GPU, spell};
 use crate::app_wrapper::AppWrapper;
-use crate::catalog::Catalog;
 use crate::condition;
 use crate::count::Tally;
 use crate::deadline;
 use crate::dispatch::Fault;
 use crate::outlook::{self, Row, Sight};
-use crate::progress::{self, Progress, Standing, pods_of};
+use crate::progress::{self, Standing, pods_of};
 use crate::requeue;
-use crate::settings::{Inference, Live, Settings};
+use crate::settings::{Inference, Settings};
 
 /// One AppWrapper, with all that is known of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -231,12 +230,11 @@ pub struct Requeuing {
 
 /// Tells the story of one; nothing where there is no such AppWrapper.
 ///
-/// The world must have the kinds of [`Dispatch`](crate::Dispatch), and those of the catalog where
-/// items are to be found.
+/// The world must have the kinds of [`Dispatch`](crate::Dispatch), and what is known of the kinds of its items
+/// where those are to be found.
 #[must_use]
 pub fn tell(
     world: &World,
-    catalog: &Catalog,
     settings: &Settings,
     sight: Sight,
     key: &Key,
@@ -257,7 +255,7 @@ pub fn tell(
         static_priority: wrapper.spec.priority,
         slope: wrapper.spec.slope,
         history: history(&wrapper),
-        items: items(world, catalog, settings, &wrapper),
+        items: items(world, settings, &wrapper),
         demand: spelled(wrapper.demand().by(settings.inference)),
         inference: match settings.inference {
             Inference::Compat => "compat",
@@ -291,9 +289,8 @@ fn history(wrapper: &AppWrapper) -> Vec<Event> {
     list.into_iter().map(event).collect()
 }
 
-fn items(world: &World, catalog: &Catalog, settings: &Settings, wrapper: &AppWrapper) -> Vec<Item> {
-    let progress = Progress::new(Live::new(*settings), catalog.clone());
-    let seen = progress.items(world, wrapper);
+fn items(world: &World, settings: &Settings, wrapper: &AppWrapper) -> Vec<Item> {
+    let seen = progress::items_of(world, wrapper);
     let items = wrapper.items().iter().zip(seen);
     items
         .map(|(item, seen)| {

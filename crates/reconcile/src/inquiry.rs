@@ -37,6 +37,13 @@ pub trait Inquiry: Send + Sync {
     /// How a question is asked.
     fn policy(&self, question: &Question<Self>) -> InquiryPolicy;
 
+    /// After how long a question is asked again that was answered so, while it is wanted: some answers hold
+    /// for longer than others.
+    fn refresh_interval(&self, question: &Question<Self>, answer: &Self::Fact) -> Duration {
+        let _ = answer;
+        self.policy(question).refresh_interval
+    }
+
     /// How many questions are asked at once.
     fn concurrency(&self) -> Concurrency {
         Concurrency::default()
@@ -58,19 +65,22 @@ pub type Question<I> = <<I as Inquiry>::Fact as Fact>::Subject;
 pub struct Wanted<Q> {
     /// The questions.
     pub questions: BTreeSet<Q>,
+    /// Those of them whose recorded answers are too old for this key. They are asked now and not when they would
+    /// be refreshed, unless they are being asked, or the last attempt failed and is to be retried.
+    pub stale: BTreeSet<Q>,
     /// When they may differ even if nothing changes.
     pub requeue_at: Option<Timestamp>,
 }
 
 impl<Q> Default for Wanted<Q> {
     fn default() -> Self {
-        Self { questions: BTreeSet::new(), requeue_at: None }
+        Self { questions: BTreeSet::new(), stale: BTreeSet::new(), requeue_at: None }
     }
 }
 
 impl<Q: Ord> FromIterator<Q> for Wanted<Q> {
     fn from_iter<T: IntoIterator<Item = Q>>(questions: T) -> Self {
-        Self { questions: questions.into_iter().collect(), requeue_at: None }
+        Self { questions: questions.into_iter().collect(), ..Self::default() }
     }
 }
 

@@ -203,6 +203,14 @@ impl World {
         shelves.find_map(|it| Arc::clone(it).into_any().downcast().ok())
     }
 
+    /// All shelves that are seen through `V`, in the order of their kinds.
+    #[must_use]
+    pub fn shelves_of<V: View>(&self) -> Vec<Arc<Shelf<V>>> {
+        let all = self.read();
+        let shelves = all.values().flatten();
+        shelves.filter_map(|it| Arc::clone(it).into_any().downcast().ok()).collect()
+    }
+
     /// The shelf of a kind by its address, where it is seen through one view.
     #[must_use]
     pub fn find(&self, resource: &Resource) -> Option<Arc<dyn AnyShelf>> {

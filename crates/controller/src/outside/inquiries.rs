@@ -18,12 +18,26 @@ use super::Later;
 use crate::audience::Audience;
 use crate::lease::Permit;
 use crate::meters::Meters;
+use crate::run::Handle;
 use crate::wake_queue::Queue;
 
 /// Answers questions about the outside.
 pub trait Responder<F: Fact>: Send + Sync {
     /// Finds the answer, or says why there is none. It may be dropped at any time.
-    fn answer<'a>(&'a self, question: &'a F::Subject) -> Later<'a, Result<F, String>>;
+    fn answer<'a>(
+        &'a self,
+        question: &'a F::Subject,
+        context: &'a ResponderContext,
+    ) -> Later<'a, Result<F, String>>;
+}
+
+/// What a responder may use of the shell that asks it.
+#[derive(Clone, Debug)]
+pub struct ResponderContext {
+    /// What the shell sees, and what it may be told to follow.
+    pub handle: Handle,
+    /// The clock of the shell.
+    pub clock: Clock,
 }
 
 /// An inquiry of any sort of facts, and who answers it.
@@ -47,8 +61,14 @@ pub struct Context {
     pub(crate) audience: Arc<Audience>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) permit: Permit,
-    pub(crate) clock: Clock,
     pub(crate) meters: Meters,
+    pub(crate) responder: ResponderContext,
+}
+
+impl Context {
+    fn clock(&self) -> &Clock {
+        &self.responder.clock
+    }
 }
 
 impl fmt::Debug for Context {
@@ -122,7 +142,8 @@ struct Run<'a, I: Inquiry, R> {
 
 impl<I: Inquiry, R: Responder<I::Fact>> Run<'_, I, R> {
     async fn ask(&mut self) {
-        let Context { queue, permit, clock, .. } = self.context;
+        let Context { queue, permit, .. } = self.context;
+        let clock = self.context.clock();
         let mut under_way = FuturesUnordered::new();
         loop {
             while let Some(key) = queue.try_next() {
@@ -167,7 +188,8 @@ impl<I: Inquiry, R: Responder<I::Fact>> Run<'_, I, R> {
 
     /// Finds out what a key wants to know. Returns when that may differ though nothing changes.
     fn refresh(&mut self, key: &Key) -> Option<Moment> {
-        let Context { audience, clock, meters, .. } = self.context;
+        let Context { audience, meters, .. } = self.context;
+        let clock = self.context.clock();
         let (inquiry, world, now) = (&self.asks.inquiry, audience.world(), clock.now());
         let wanted = AssertUnwindSafe(|| inquiry.wanted(world, key, now));
         let Ok(wanted) = std::panic::catch_unwind(wanted) else {
@@ -175,10 +197,16 @@ impl<I: Inquiry, R: Responder<I::Fact>> Run<'_, I, R> {
             tracing::error!(inquiry = inquiry.name(), %key, "inquiry panicked on a key");
             return None;
         };
-        let Wanted { questions, requeue_at } = wanted;
+        let Wanted { questions, stale, requeue_at } = wanted;
         let moment = clock.moment();
         let dropped = self.table.want(key, questions, |it| inquiry.group(it), moment);
         let facts = world.facts::<I::Fact>();
+        for question in &stale {
+            // What fails is tried again when its pause is over.
+            if facts.get(question).is_none_or(|it| it.failure.is_none()) {
+                self.table.expedite(question, moment);
+            }
+        }
         for (question, asked) in dropped {
             let attempt = asked.and_then(|it| self.attempts.remove(&it));
             if let Some(attempt) = attempt {
@@ -195,7 +223,8 @@ impl<I: Inquiry, R: Responder<I::Fact>> Run<'_, I, R> {
     /// Records an answer, and shows it to the controllers.
     fn end(&mut self, answer: Answer<I::Fact>) {
         let Answer { question, asked, at, said } = answer;
-        let Context { audience, clock, meters, .. } = self.context;
+        let Context { audience, meters, .. } = self.context;
+        let clock = self.context.clock();
         let inquiry = &self.asks.inquiry;
         let name = inquiry.name();
         let Some(said) = said else {
@@ -206,10 +235,9 @@ impl<I: Inquiry, R: Responder<I::Fact>> Run<'_, I, R> {
         let facts = audience.world().facts::<I::Fact>();
         let known = facts.get(&question);
         let failures = known.and_then(|it| it.failure.as_ref().map(|it| it.count)).unwrap_or(0);
-        let policy = inquiry.policy(&question);
         let wait = match &said {
-            Ok(_) => policy.refresh_interval,
-            Err(_) => policy.retry_delay(failures.saturating_add(1)),
+            Ok(fact) => inquiry.refresh_interval(&question, fact),
+            Err(_) => inquiry.policy(&question).retry_delay(failures.saturating_add(1)),
         };
         if !self.table.end(&question, asked, clock.moment() + wait) {
             return;
@@ -236,14 +264,16 @@ async fn answer<I: Inquiry, R: Responder<I::Fact>>(
     asked: Asked,
     dropped: CancellationToken,
 ) -> Answer<I::Fact> {
-    let (at, timeout) = (context.clock.now(), asks.inquiry.policy(&question).timeout);
-    let answer = AssertUnwindSafe(asks.responder.answer(&question)).catch_unwind();
+    let clock = context.clock();
+    let (at, timeout) = (clock.now(), asks.inquiry.policy(&question).timeout);
+    let answer = asks.responder.answer(&question, &context.responder);
+    let answer = AssertUnwindSafe(answer).catch_unwind();
     let said = tokio::select! {
         biased;
         // May be dropped: it only waits.
         () = dropped.cancelled() => None,
         // May be dropped: a question changes nothing.
-        said = context.clock.timeout(timeout, answer) => Some(match said {
+        said = clock.timeout(timeout, answer) => Some(match said {
             Ok(Ok(said)) => said,
             Ok(Err(_)) => Err("the responder panicked: see the log".to_owned()),
             Err(late) => Err(late.to_string()),

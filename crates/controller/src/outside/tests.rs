@@ -248,6 +248,10 @@ impl Fact for Depth {
 
 struct Depths;
 
+/// A well whose depth is asked for once, and again when it was measured before this time.
+const SURVEYED: &str = "surveyed";
+const SURVEY: Timestamp = Timestamp::constant(40, 0);
+
 impl Inquiry for Depths {
     type Fact = Depth;
 
@@ -263,8 +267,26 @@ impl Inquiry for Depths {
         vec![change.key.clone()]
     }
 
-    fn wanted(&self, world: &World, key: &Key, _: Timestamp) -> Wanted<Key> {
-        world.shelf::<Well>().get(key).iter().map(|it| it.metadata.key()).collect()
+    fn wanted(&self, world: &World, key: &Key, now: Timestamp) -> Wanted<Key> {
+        let wells = world.shelf::<Well>().get(key);
+        let mut wanted: Wanted<Key> = wells.iter().map(|it| it.metadata.key()).collect();
+        if key.name() == SURVEYED {
+            let known = world.facts::<Depth>().observed(key);
+            let is_old = known.is_some_and(|it| it.at < SURVEY);
+            match now < SURVEY {
+                true => wanted.requeue_at = Some(SURVEY),
+                false if is_old => drop(wanted.stale.insert(key.clone())),
+                false => {}
+            }
+        }
+        wanted
+    }
+
+    fn refresh_interval(&self, question: &Key, _: &Depth) -> Duration {
+        match question.name() {
+            SURVEYED => Duration::from_secs(3600),
+            _ => self.policy(question).refresh_interval,
+        }
     }
 
     fn policy(&self, _: &Key) -> InquiryPolicy {
@@ -277,7 +299,13 @@ impl Inquiry for Depths {
 struct Plumb(Mutex<BTreeMap<String, u32>>);
 
 impl Responder<Depth> for Arc<Plumb> {
-    fn answer<'a>(&'a self, question: &'a Key) -> Later<'a, Result<Depth, String>> {
+    fn answer<'a>(
+        &'a self,
+        question: &'a Key,
+        context: &'a ResponderContext,
+    ) -> Later<'a, Result<Depth, String>> {
+        let wells = context.handle.world().shelf::<Well>();
+        assert!(wells.get(question).is_some(), "it is asked by a shell that has seen the well");
         let asked = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let asked = all.entry(question.name().to_owned()).or_default();
@@ -362,7 +390,7 @@ async fn a_shell_asks_and_calls() {
     let client = transport::in_process(move |request: Request<Bytes>| {
         let watch = request.uri().query().is_some_and(|it| it.contains("watch"));
         let well = |name: &str| json!({"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"}});
-        let items = [well("bottomless"), well("deep"), well("dry")];
+        let items = [well("bottomless"), well("deep"), well("dry"), well(SURVEYED)];
         let body = json!({"metadata": {"resourceVersion": "1"}, "items": items}).to_string();
         async move {
             if watch {
@@ -409,12 +437,17 @@ async fn a_shell_asks_and_calls() {
     pass(Duration::from_secs(20)).await;
     let failure = depth("bottomless").unwrap().failure.clone().unwrap();
     assert!(failure.message.contains("10"), "{failure:?}");
-    let asked = plumb.0.lock().unwrap().get("deep").copied();
-    assert!(asked > Some(1), "what is wanted is asked again: {asked:?}");
+    let asked = |name: &str| plumb.0.lock().unwrap().get(name).copied();
+    assert!(asked("deep") > Some(1), "what is wanted is asked again: {:?}", asked("deep"));
+    assert_eq!(asked(SURVEYED), Some(1), "this answer holds for an hour");
+    pass(Duration::from_secs(20)).await;
+    pass(Duration::from_secs(20)).await;
+    assert_eq!(asked(SURVEYED), Some(2), "and is too old for whom it must be newer");
+    assert!(world.facts::<Depth>().observed(&key(SURVEYED)).unwrap().at >= SURVEY);
     assert_eq!(peer.count("deep"), 1, "and what was done stays");
     let text = metrics.encode().unwrap();
     for line in [
-        "gantry_controller_calls_total{protocol=\"test\",purpose=\"test\",outcome=\"done\"} 2",
+        "gantry_controller_calls_total{protocol=\"test\",purpose=\"test\",outcome=\"done\"} 3",
         "gantry_controller_inquiries_total{inquiry=\"depths\",outcome=\"failed\"}",
     ] {
         assert!(text.contains(line), "{line} in {text}");

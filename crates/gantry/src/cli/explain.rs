@@ -91,9 +91,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> anyhow::Result<
             (read, found)
         }
     };
-    let Snapshot { world, sight, catalog } = &snapshot;
+    let Snapshot { world, sight } = &snapshot;
     let now = clock.now();
-    let Some(story) = story::tell(world, catalog, &found.settings, *sight, &key, now) else {
+    let Some(story) = story::tell(world, &found.settings, *sight, &key, now) else {
         bail!("there is no AppWrapper {key}; `gantry queue` lists them all");
     };
     match arguments.output {

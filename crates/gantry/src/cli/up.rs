@@ -22,7 +22,6 @@ use super::{End, run_to_end};
 use crate::config::keys::KEYS;
 use crate::config::values::{Layer, Origin, Values};
 use crate::containers::Containers;
-use crate::jobs::admission::LeafAdmission;
 use crate::kubeconfig::Added;
 use crate::output::Output;
 use crate::questions::{self, Questions};
@@ -30,6 +29,7 @@ use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
 use crate::version::VERSION;
 use crate::{config, kubeconfig};
+use gantry_queue::effects::admission::LeafAdmission;
 
 /// Run a whole cluster on this machine: API server, nodes, scheduler and controllers.
 ///

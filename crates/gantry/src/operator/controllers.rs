@@ -199,7 +199,8 @@ pub(super) fn start(
     scaling.iter().for_each(|part| part.settle(&mut options));
     let stock = scaling.as_ref().map(|part| part.stock(&shell.metrics)).transpose()?;
     options.outside.observers.extend(stock.iter().map(|it| Arc::clone(it) as Arc<dyn Observer>));
-    options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
+    options.outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
+    options.outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
     if values.is_on("devices.enabled") {
@@ -214,9 +215,7 @@ pub(super) fn start(
         watch_lease(shell, &handle)?;
     }
     if let Some(part) = queue {
-        let client =
-            to_cluster(start.config.clone()).context("could not make a client for kinds")?;
-        part.spawn(&mut shell.tasks, &handle, client, Rights::Asked);
+        part.follow(&mut shell.tasks, &handle);
         standing.leaves.follow(part.admission());
         let _ = standing.queue.set(part);
     }

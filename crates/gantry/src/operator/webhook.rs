@@ -35,8 +35,8 @@ use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
 use crate::config::values::Values;
 use crate::devices::MANAGER;
-use crate::jobs::admission::LeafAdmission;
 use crate::questions::{Questions, SERVICE, Told, service};
+use gantry_queue::effects::admission::LeafAdmission;
 
 /// The Secret with the certificate, in the operator's namespace.
 pub const SECRET: &str = "gantry-webhook";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gantry_queue::app_wrapper::AppWrapper;
-use gantry_queue::{Catalog, Dispatch, Live, Progress};
+use gantry_queue::{Dispatch, Live, Progress};
 use gantry_reconcile::{Controller, Key, Kind, Place, View as _, World};
 use gantry_scaling::{Backend, Limits, Scaling, Shapes};
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn op_5_loops_of_their_own_share_what_they_see() {
     }));
     let all: [Arc<dyn Controller>; 4] = [
         Arc::new(Dispatch::new(live.clone())),
-        Arc::new(Progress::new(live.clone(), Catalog::open())),
+        Arc::new(Progress::new(live.clone())),
         scaling.clone(),
         Arc::new(Shapes::new(scaling, live)),
     ];

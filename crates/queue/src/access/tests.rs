@@ -1,7 +1,9 @@
-use gantry_reconcile::{Kind, View as _};
-use serde_json::{Value, json};
+use gantry_reconcile::inquiry::Wanted;
+use gantry_reconcile::{Change, FactChange, Inquiry as _, Kind, Observed};
+use serde_json::json;
 
 use super::*;
+use crate::app_wrapper::TypeName;
 
 const ALICE: &str = r#"{"username":"alice"}"#;
 
@@ -30,49 +32,60 @@ fn wrapper(author: Option<&str>) -> AppWrapper {
     serde_json::from_value(object).unwrap()
 }
 
+fn recorded(world: &World, since: Option<Timestamp>) {
+    world.facts::<AuthorRecording>().record((), AuthorRecording { since }, at(100));
+}
+
+fn question(need: Need) -> AccessQuestion {
+    AccessQuestion { author: ALICE.into(), namespace: "n".into(), need }
+}
+
 /// A world in which authors have been recorded since 50, and in which this was said about pods and jobs.
-fn world(pods: Option<(Answer, i64)>, job: Option<(Answer, i64)>) -> World {
-    let world = World::new([Kind::of::<AppWrapper>()].into_iter().chain(kinds()));
-    world.shelf::<Recording>().set(Recording::new(at(50)));
+fn world(pods: Option<(AccessReview, i64)>, job: Option<(AccessReview, i64)>) -> World {
+    let world = World::new([Kind::of::<AppWrapper>()]);
+    recorded(&world, Some(at(50)));
     let pod = TypeName { api_version: "v1".into(), kind: "Pod".into() };
     for (name, answer) in [(pod, pods), (jobs(), job)] {
         if let Some((answer, second)) = answer {
-            let need = Need::Create(name);
-            let question = Question { author: ALICE.to_owned(), namespace: "n".to_owned(), need };
-            world.shelf::<Right>().set(question.answered(answer, at(second)));
+            let question = question(Need::Create(name));
+            world.facts::<AccessReview>().record(question, answer, at(second));
         }
     }
     world
 }
 
-fn no() -> Answer {
+/// What the reviewer wants to know for an AppWrapper.
+fn wanted(world: &World, wrapper: &AppWrapper, now: i64) -> Wanted<AccessQuestion> {
+    world.shelf::<AppWrapper>().set(wrapper.clone());
+    let reviewer = AccessReviewer::new(UserAccess::Reviewed);
+    reviewer.wanted(world, &wrapper.metadata.key(), at(now))
+}
+
+fn no() -> AccessReview {
     let (resource, group) = ("jobs".to_owned(), "batch".to_owned());
     let asked = Attributes { verb: "create".to_owned(), resource, group, ..Attributes::default() };
-    Answer::Denied { asked, reason: "no binding".to_owned() }
+    AccessReview::Denied { asked, reason: "no binding".to_owned() }
 }
 
 #[test]
 fn ds_9_an_answer_counts_for_as_long_as_it_may_be_true() {
-    let yes = Some((Answer::Allowed, 110));
+    let yes = Some((AccessReview::Allowed, 110));
     let open = "whether user \"alice\" may create Job of batch/v1 in the namespace \"n\" is being \
                 found out";
     let denied = "user \"alice\" cannot create resource \"jobs\" in API group \"batch\" in the \
                   namespace \"n\": no binding; have the right granted, then create the AppWrapper anew";
-    let lost = Answer::Unanswered("forbidden".to_owned());
     let table = [
         // why  about jobs  now  may it pass  is it asked
         ("nobody has asked", None, 111, Some(open), true),
-        ("yes", Some((Answer::Allowed, 110)), 111, None, false),
-        ("a yes is asked for again", Some((Answer::Allowed, 110)), 125, None, true),
-        ("and is over", Some((Answer::Allowed, 110)), 140, Some(open), true),
+        ("yes", Some((AccessReview::Allowed, 110)), 111, None, false),
+        ("a yes is asked for again", Some((AccessReview::Allowed, 110)), 125, None, true),
+        ("and is over", Some((AccessReview::Allowed, 110)), 140, Some(open), true),
         ("no", Some((no(), 101)), 102, Some(denied), false),
         ("a no from before it was made", Some((no(), 100)), 101, Some(open), true),
         ("is not asked about all the time", Some((no(), 100)), 100, Some(open), false),
         ("a no is over", Some((no(), 101)), 111, Some(open), true),
-        ("no such kind", Some((Answer::NoKind, 101)), 102, None, false),
-        ("which may have come", Some((Answer::NoKind, 101)), 111, Some(open), true),
-        ("no answer", Some((lost.clone(), 101)), 105, Some("forbidden"), false),
-        ("is asked for again", Some((lost, 101)), 106, Some("forbidden"), true),
+        ("no such kind", Some((AccessReview::NoSuchKind, 101)), 102, None, false),
+        ("which may have come", Some((AccessReview::NoSuchKind, 101)), 111, Some(open), true),
     ];
     for (why, about_jobs, now, kept_back, asked) in table {
         let world = world(yes.clone(), about_jobs);
@@ -86,18 +99,49 @@ fn ds_9_an_answer_counts_for_as_long_as_it_may_be_true() {
                 assert!(found.as_ref().is_some_and(|it| it.contains(part)), "{why}: {found:?}");
             }
         }
-        let questions = questions(&world, &wrapper, UserAccess::Reviewed, at(now));
-        assert_eq!(questions.iter().any(|it| it.need == Need::Create(jobs())), asked, "{why}");
+        assert_eq!(is_due(&world, &wrapper, now), asked, "{why}");
     }
+}
+
+/// Whether it is asked now what the author of an AppWrapper may do with jobs.
+fn is_due(world: &World, wrapper: &AppWrapper, now: i64) -> bool {
+    let (wanted, jobs) = (wanted(world, wrapper, now), question(Need::Create(jobs())));
+    let reviewer = AccessReviewer::new(UserAccess::Reviewed);
+    let known = world.facts::<AccessReview>().observed(&jobs);
+    let is_old = |it: &Observed<AccessReview>| {
+        it.age(at(now)) >= reviewer.refresh_interval(&jobs, &it.value)
+    };
+    wanted.questions.contains(&jobs)
+        && (wanted.stale.contains(&jobs) || known.is_none_or(|it| is_old(&it)))
+}
+
+/// A server that does not answer takes nothing back that it said before. When that is over, whoever waits is told
+/// why there is no other.
+#[test]
+fn ds_9_a_failure_is_told_when_nothing_else_counts() {
+    let world = world(Some((AccessReview::Allowed, 110)), Some((AccessReview::Allowed, 90)));
+    let jobs = question(Need::Create(jobs()));
+    let kept = |now: i64| {
+        let kept = may_pass(&world, &wrapper(Some(ALICE)), UserAccess::Reviewed, at(now));
+        kept.err().map(|it| (it.reason(), it.to_string()))
+    };
+    let change = world.facts::<AccessReview>().fail(jobs.clone(), "forbidden".to_owned(), at(112));
+    assert_eq!(kept(119), None, "the yes from 90 still counts");
+    let why = "could not ask whether user \"alice\" may create Job of batch/v1 in the namespace \
+               \"n\": forbidden";
+    assert_eq!(kept(120), Some((reason::OPEN, why.to_owned())));
+    assert!(is_news(&change.of().unwrap()));
+    world.facts::<AccessReview>().record(jobs, no(), at(121));
+    assert_eq!(kept(122).unwrap().0, reason::DENIED);
 }
 
 #[test]
 fn ds_9_an_author_that_anybody_could_have_written_is_none() {
-    let all = || world(Some((Answer::Allowed, 110)), Some((Answer::Allowed, 110)));
+    let all = || world(Some((AccessReview::Allowed, 110)), Some((AccessReview::Allowed, 110)));
     let late = all();
-    late.shelf::<Recording>().set(Recording::new(at(101)));
+    recorded(&late, Some(at(101)));
     let never = all();
-    never.shelf::<Recording>().unset(&Recording::key());
+    recorded(&never, None);
     let other = r#"{"username":"alice","groups":["team"]}"#;
     let table = [
         ("recorded", all(), Some(ALICE), None),
@@ -124,78 +168,149 @@ fn ds_9_an_author_that_anybody_could_have_written_is_none() {
             }
         }
     }
-    assert_eq!(questions(&all(), &wrapper(None), UserAccess::Reviewed, at(111)), []);
-    assert_eq!(
-        questions(&all(), &wrapper(Some("alice")), UserAccess::Reviewed, at(111)),
-        [],
-        "there is nobody to ask about"
-    );
+    let nobody = [None, Some("alice")].map(|it| questions(&wrapper(it), UserAccess::Reviewed));
+    assert_eq!(nobody, [[], []], "there is nobody to ask about");
 }
 
 /// A kind that was not there when an AppWrapper passed may have come since.
 #[test]
 fn ds_9_what_is_made_was_asked_for() {
-    let world = world(Some((Answer::Allowed, 110)), Some((Answer::NoKind, 110)));
+    let world = world(Some((AccessReview::Allowed, 110)), Some((AccessReview::NoSuchKind, 110)));
     let mut wrapper = wrapper(Some(ALICE));
     assert_eq!(may_pass(&world, &wrapper, UserAccess::Reviewed, at(111)), Ok(()));
     let kept = may_create(&world, &wrapper, UserAccess::Reviewed, at(111)).unwrap_err();
     assert!(kept.is_open(), "{kept}");
-    assert_eq!(questions(&world, &wrapper, UserAccess::Reviewed, at(112)).len(), 0, "it waits");
+    assert!(!is_due(&world, &wrapper, 112), "it waits");
     wrapper.status.can_run = true;
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Pending);
-    assert_eq!(
-        questions(&world, &wrapper, UserAccess::Reviewed, at(112)).len(),
-        1,
-        "it is to be made"
-    );
+    assert!(is_due(&world, &wrapper, 112), "it is to be made");
     wrapper.status.state = Some(gantry_api::queue::AppWrapperState::Running);
-    assert_eq!(questions(&world, &wrapper, UserAccess::Reviewed, at(150)), [], "it was made");
+    assert_eq!(wanted(&world, &wrapper, 150), Wanted::default(), "it was made");
+}
+
+/// An answer that is under way may be from before an AppWrapper was made. It is looked at again until no such
+/// answer can come any more.
+#[test]
+fn ds_9_an_answer_that_is_under_way_may_be_too_old() {
+    let world = world(Some((AccessReview::Allowed, 100)), None);
+    let wrapper = wrapper(Some(ALICE));
+    assert_eq!(wanted(&world, &wrapper, 101).requeue_at, Some(at(102)));
+    world.facts::<AccessReview>().record(question(Need::Create(jobs())), no(), at(100));
+    let again = wanted(&world, &wrapper, 102);
+    assert_eq!((again.stale.len(), again.requeue_at), (1, Some(at(103))), "a no from before");
+    world.facts::<AccessReview>().forget(&question(Need::Create(jobs())));
+    assert_eq!(wanted(&world, &wrapper, 111).requeue_at, None, "whatever comes now is new enough");
+}
+
+fn record(world: &World, answer: AccessReview, second: i64) -> FactChange {
+    world.facts::<AccessReview>().record(question(Need::Create(jobs())), answer, at(second))
 }
 
 #[test]
 fn ds_9_the_same_again_is_no_news() {
-    let question = Question {
-        author: ALICE.to_owned(),
-        namespace: "n".to_owned(),
-        need: Need::Create(jobs()),
-    };
-    let shelf = gantry_reconcile::Shelf::<Right>::at(Right::RESOURCE);
+    let world = world(None, None);
     let table = [
-        ("the first", Answer::Allowed, 0, true),
-        ("the same in time", Answer::Allowed, 15, false),
-        ("the same too late", Answer::Allowed, 45, true),
+        ("the first", AccessReview::Allowed, 0, true),
+        ("the same in time", AccessReview::Allowed, 15, false),
+        ("the same too late", AccessReview::Allowed, 45, true),
         ("another", no(), 50, true),
         ("a no is for whoever came since", no(), 51, true),
-        ("a right that was granted", Answer::Allowed, 52, true),
+        ("a right that was granted", AccessReview::Allowed, 52, true),
     ];
     for (why, answer, second, expected) in table {
-        let change = shelf.set(question.answered(answer, at(second)));
-        assert_eq!(is_news(&change), expected, "{why}");
+        let change = record(&world, answer, second);
+        assert_eq!(is_news(&change.of().unwrap()), expected, "{why}");
     }
-    assert!(!is_news(&shelf.unset(&question.key()).unwrap()));
+    let gone = world.facts::<AccessReview>().forget(&question(Need::Create(jobs()))).unwrap();
+    assert!(!is_news(&gone.of().unwrap()));
 }
 
-/// All of the words are chosen by users.
+/// An answer concerns those who wait for it and no others of the same author.
 #[test]
-fn no_question_is_mistaken_for_another() {
-    let question = |author: &str, version: &str, kind: &str| Question {
-        author: author.to_owned(),
-        namespace: "n".to_owned(),
-        need: Need::Create(TypeName { api_version: version.into(), kind: kind.into() }),
+fn ds_9_an_answer_plans_only_those_that_wait_for_it() {
+    let world = world(None, None);
+    let see = |name: &str, namespace: &str, kind: &str, can_run: bool| {
+        let mut one = wrapper(Some(ALICE));
+        (one.metadata.name, one.metadata.namespace) = (name.to_owned(), namespace.to_owned());
+        one.spec.resources.items.retain(|it| it.name.as_ref().is_some_and(|it| &*it.kind == kind));
+        one.status.state = Some(gantry_api::queue::AppWrapperState::Pending);
+        one.status.can_run = can_run;
+        world.shelf::<AppWrapper>().set(one);
     };
-    let all = [
-        question("a", "v1", "Pod"),
-        question("a", "v1\",\"Pod", ""),
-        question("Pod\",\"a", "v1", ""),
-        question("", "v1", "Pod\",\"a"),
+    see("pending", "n", "Job", false);
+    see("admitted", "n", "Job", true);
+    see("elsewhere", "m", "Job", true);
+    see("other", "n", "Pod", true);
+    let concerned = |change: &FactChange| -> Vec<String> {
+        let keys = concerned_by(&world, &change.of().unwrap(), UserAccess::Reviewed);
+        keys.iter().map(|it| it.name().to_owned()).collect()
+    };
+    assert_eq!(concerned(&record(&world, AccessReview::Allowed, 110)), ["admitted"]);
+    assert_eq!(concerned(&record(&world, AccessReview::Allowed, 125)), [""; 0], "it is known");
+    assert_eq!(concerned(&record(&world, no(), 126)), ["admitted", "pending"], "it fails");
+}
+
+/// Statuses are written all the time. They change nothing about what is asked.
+#[test]
+fn ds_9_what_is_said_about_an_app_wrapper_asks_nothing_again() {
+    let world = world(None, None);
+    let reviewer = AccessReviewer::new(UserAccess::Reviewed);
+    let write = |change: &dyn Fn(&mut AppWrapper)| {
+        let shelf = world.shelf::<AppWrapper>();
+        let key = Key::new("n", "a");
+        let mut one = shelf.get(&key).map_or_else(|| wrapper(Some(ALICE)), |it| (*it).clone());
+        change(&mut one);
+        let change: Change = shelf.set(one);
+        let asked = reviewer.enqueue(&world, &change).len();
+        (asked, RecordingCheck.enqueue(&world, &change).len())
+    };
+    assert_eq!(write(&|_| {}), (1, 1), "a new one");
+    assert_eq!(write(&|it| it.status.message = Some("waits".to_owned())), (0, 0));
+    let other = r#"{"username":"bob"}"#.to_owned();
+    let author = crate::app_wrapper::AUTHOR.to_owned();
+    let rewrite = |it: &mut AppWrapper| {
+        it.metadata.annotations.insert(author.clone(), other.clone());
+    };
+    assert_eq!(write(&rewrite), (1, 0), "another author");
+    assert_eq!(write(&|it| drop(it.spec.resources.items.remove(0))), (1, 0), "other items");
+    let run = |it: &mut AppWrapper| {
+        it.status.state = Some(gantry_api::queue::AppWrapperState::Running);
+        it.status.can_run = true;
+    };
+    assert_eq!(write(&run), (1, 0), "nobody needs to know any more");
+    assert_eq!(write(&|it| it.status.running = 3), (0, 0));
+    assert!(!RecordingCheck.wanted(&world, &Key::cluster("authors"), at(0)).questions.is_empty());
+    let gone = world.shelf::<AppWrapper>().unset(&Key::new("n", "a")).unwrap();
+    assert_eq!(RecordingCheck.enqueue(&world, &gone).len(), 1);
+    assert!(RecordingCheck.wanted(&world, &Key::cluster("authors"), at(0)).questions.is_empty());
+}
+
+#[test]
+fn ds_9_what_is_not_allowed_is_denied_in_the_words_of_the_server() {
+    let asked = || Attributes { verb: "create".to_owned(), ..Attributes::default() };
+    let denied = |reason: &str| AccessReview::Denied { asked: asked(), reason: reason.to_owned() };
+    let table = [
+        (json!({"allowed": true, "reason": "RBAC: allowed"}), AccessReview::Allowed),
+        (json!({"allowed": false}), denied("")),
+        (json!({"allowed": false, "reason": "no"}), denied("no")),
+        (json!({"allowed": false, "reason": "no", "evaluationError": "e"}), denied("no: e")),
+        (json!({"allowed": false, "evaluationError": "no role"}), denied("no role")),
+        (json!({}), denied("")),
     ];
-    let keys: std::collections::BTreeSet<Key> = all.iter().map(Question::key).collect();
-    assert_eq!(keys.len(), all.len());
-    let right = all[0].answered(Answer::Allowed, at(1));
-    assert_eq!(right.meta().key(), all[0].key());
-    let read: Value =
-        json!({"metadata": {"name": "x"}, "author": "a", "answer": no(), "at": at(1)});
-    assert_eq!(serde_json::from_value::<Right>(read).unwrap().answer, no());
+    for (status, expected) in table {
+        assert_eq!(AccessReview::read(&json!({"status": status}), asked()), expected, "{status}");
+    }
+}
+
+#[test]
+fn ds_9_a_server_of_many_takes_a_while_to_ask() {
+    let mut object = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
+    let since = |object: &Value| AuthorRecording::read(object).since;
+    let at = |text: &str| Some(text.parse().unwrap());
+    assert_eq!(since(&object), at("2026-01-01T00:00:05Z"));
+    object["metadata"]["annotations"] = json!({SOURCE: "x"});
+    assert_eq!(since(&object), at("2026-01-01T00:00:00Z"), "one that told itself does not");
+    assert_eq!(since(&json!({})), None);
 }
 
 /// A RoleBinding, a Role and a Secret for a token, which give more than the right to create them.
@@ -221,9 +336,8 @@ fn granting() -> AppWrapper {
 #[test]
 fn ds_9_authors_need_what_the_server_would_ask_of_them_for_objects_that_give_rights() {
     let wrapper = granting();
-    let world = world(None, None);
     let asked = |access| -> Vec<String> {
-        let questions = questions(&world, &wrapper, access, at(111));
+        let questions = questions(&wrapper, access);
         questions.into_iter().map(|it| it.need.to_string()).collect()
     };
     let creations = [
@@ -241,18 +355,18 @@ fn ds_9_authors_need_what_the_server_would_ask_of_them_for_objects_that_give_rig
     // The server looks at these itself, and also at what the author holds.
     assert_eq!(asked(UserAccess::OnBehalf), creations);
     // Whoever may create all of them and lacks one of the others is refused, by its name.
-    for denied in questions(&world, &wrapper, UserAccess::Reviewed, at(111)) {
+    for denied in questions(&wrapper, UserAccess::Reviewed) {
         let Need::Privilege(privilege) = &denied.need else { continue };
-        let world = self::world(None, None);
-        for question in questions(&world, &wrapper, UserAccess::Reviewed, at(111)) {
+        let world = world(None, None);
+        for question in questions(&wrapper, UserAccess::Reviewed) {
             let answer = match question == denied {
                 true => {
                     let asked = Attributes::of(privilege);
-                    Answer::Denied { asked, reason: String::new() }
+                    AccessReview::Denied { asked, reason: String::new() }
                 }
-                false => Answer::Allowed,
+                false => AccessReview::Allowed,
             };
-            world.shelf::<Right>().set(question.answered(answer, at(111)));
+            world.facts::<AccessReview>().record(question, answer, at(111));
         }
         let kept = may_pass(&world, &wrapper, UserAccess::Reviewed, at(112)).unwrap_err();
         let words = format!("user \"alice\" cannot {} in the namespace \"n\"; ", denied.need);

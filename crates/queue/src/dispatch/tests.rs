@@ -3,6 +3,8 @@
     reason = "tests read best when they say what a value is where it is used"
 )]
 
+use jiff::Timestamp;
+
 use super::*;
 
 const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
@@ -16,12 +18,12 @@ fn made(template: &Value) -> Result<Made, Fault> {
         "spec": {"resources": {"GenericItems": [{"generictemplate": template}]}},
     }))
     .unwrap();
-    let catalog = Catalog::new([
-        DEPLOYMENTS,
-        ROLES,
-        Resource::namespaced("ray.io", "v1", "rayclusters", "RayCluster"),
-    ]);
-    make(&wrapper, 0, &wrapper.items()[0], &catalog)
+    let world = World::default();
+    let named = TypeName::of_object(template);
+    world.facts::<ServedKind>().record(named, ServedKind::NotServed, Timestamp::MIN);
+    let clusters = Resource::namespaced("ray.io", "v1", "rayclusters", "RayCluster");
+    kind_discovery::record(&world, [DEPLOYMENTS, ROLES, clusters], Timestamp::MIN);
+    make(&world, &wrapper, 0, &wrapper.items()[0])
 }
 
 fn deployment(metadata: Value, template: Value) -> Value {

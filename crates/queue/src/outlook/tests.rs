@@ -10,7 +10,7 @@ use gantry_reconcile::{Controller as _, Kind};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::access::{self, Answer, Recording, Right};
+use crate::access::{self, AccessReview, AuthorRecording};
 use crate::quota::Subtree;
 use crate::{Dispatch, Live};
 
@@ -101,10 +101,11 @@ fn ds_9_what_is_said_of_an_author_is_said_of_no_other() {
         .iter()
         .for_each(|it| drop(world.shelf::<Node>().set(Node::clone(it))));
     wrappers.iter().for_each(|it| put::<AppWrapper>(&world, it.clone()));
-    world.shelf::<Recording>().set(Recording::new(Timestamp::UNIX_EPOCH));
+    let recording = AuthorRecording { since: Some(Timestamp::UNIX_EPOCH) };
+    world.facts::<AuthorRecording>().record((), recording, now());
     let runs = world.shelf::<AppWrapper>().get(&Key::new("n", "runs")).unwrap();
-    let asked = access::questions(&world, &runs, crate::UserAccess::Reviewed, now());
-    world.shelf::<Right>().set(asked[0].answered(Answer::Allowed, now()));
+    let asked = access::questions(&runs, crate::UserAccess::Reviewed);
+    world.facts::<AccessReview>().record(asked[0].clone(), AccessReview::Allowed, now());
     let open = "Access: whether user \"bob\" may create Pod of v1 in the namespace \"n\" is being \
                 found out";
     let unrecorded = "Access: who made it is not recorded, so nobody can say what its author may \

@@ -1,10 +1,10 @@
 //! What the rights of its author mean to one AppWrapper.
 
-use gantry_reconcile::{Change, Key, Step, World};
+use gantry_reconcile::{Key, Step, World};
 use jiff::Timestamp;
 
 use super::{ItemSeen, Standing, failure};
-use crate::access::{self, KeptBack, Right};
+use crate::access::{self, KeptBack};
 use crate::app_wrapper::AppWrapper;
 use crate::author::Author;
 use crate::dispatch::Made;
@@ -50,21 +50,11 @@ pub(super) fn barred(wrapper: &AppWrapper, kept_back: Option<&KeptBack>) -> Opti
     kept_back.filter(|_| denied).map(|it| failure(wrapper, it))
 }
 
-/// Those whom a change of what is known about authors concerns.
-pub(super) fn whose(world: &World, change: &Change) -> Vec<Key> {
-    if !access::is_news(change) {
-        return Vec::new();
-    }
-    let shelf = world.shelf::<AppWrapper>();
-    let wrappers = match change.after::<Right>() {
-        Some(right) => shelf.tagged(&AppWrapper::made_by(&right.author)),
-        // Since when authors are recorded concerns everybody.
-        None => shelf.all(),
-    };
+/// The AppWrappers whose authors matter.
+pub(super) fn undecided(world: &World) -> Vec<Key> {
+    let wrappers = world.shelf::<AppWrapper>().all();
     let undecided = wrappers.iter().filter(|it| it.is_queued() || it.is_pending());
-    let keys = undecided.map(|it| it.metadata.key());
-    let about = change.after::<Right>().map(|_| change.key.namespace());
-    keys.filter(|key| about.is_none_or(|it| it == key.namespace())).collect()
+    undecided.map(|it| it.metadata.key()).collect()
 }
 
 #[cfg(test)]

@@ -2,74 +2,52 @@
 
 use std::time::Duration;
 
-use gantry_harness::{Action, Faults, Scenario, Server};
-use gantry_reconcile::{
-    Change, Controller, Key, Kind, Part, Plan, Resource, View as _, World, Write,
-};
+use gantry_harness::{Action, Ask, Asking, Faults, Scenario, Server};
+use gantry_reconcile::{Controller, Key, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster::{Cast, JOBS, Play, catalog, node, scenario};
+use super::cluster::{Cast, Following, JOBS, Play, SERVED, node, scenario};
 use super::laws::{ends, job, proven};
-use crate::access::{self, Answer, Attributes, Need, Question, Recording, Right};
+use crate::access::{
+    AccessQuestion, AccessReview, AccessReviewer, Attributes, AuthorRecording, Need, RecordingCheck,
+};
 use crate::app_wrapper::{AUTHOR, AppWrapper, TypeName};
 use crate::author::Author;
-use crate::{Live, Progress, Settings, UserAccess};
+use crate::{Live, Progress, Settings, UserAccess, kind_discovery};
 
-/// Asks about authors and is always answered: `bob` may not create Jobs, and everybody else may. What is said
-/// is put down on the server, where the other controllers of the harness see it.
-struct Reviewer;
-
-impl Controller for Reviewer {
-    fn name(&self) -> &'static str {
-        "reviewer"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        [Kind::of::<AppWrapper>()].into_iter().chain(access::kinds()).collect()
-    }
-
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        if change.is::<AppWrapper>() { vec![change.key.clone()] } else { Vec::new() }
-    }
-
-    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let Some(wrapper) = world.shelf::<AppWrapper>().get(key) else { return plan };
-        for question in access::questions(world, &wrapper, UserAccess::Reviewed, now) {
-            let key = question.key();
-            let mut body =
-                json!({"author": question.author, "answer": answer(&question), "at": now});
-            plan.write(match world.shelf::<Right>().get(&key) {
-                Some(known) => Write::Merge {
-                    resource: Right::RESOURCE,
-                    key,
-                    part: Part::Main,
-                    fence: known.metadata.fence(),
-                    body,
-                },
-                None => {
-                    body["metadata"] = json!({"name": key.name(), "namespace": key.namespace()});
-                    Write::Create { resource: Right::RESOURCE, body }
-                }
-            });
-        }
-        if wrapper.is_queued() {
-            plan.look_within(Duration::from_secs(1));
-        }
-        plan
-    }
-}
-
-fn answer(question: &Question) -> Answer {
+/// `bob` may not create Jobs, and everybody else may.
+fn review(_: &Server, question: &AccessQuestion) -> Result<AccessReview, String> {
     let author = Author::read(&question.author).unwrap();
-    match (author.username.as_str(), &question.need) {
+    Ok(match (author.username.as_str(), &question.need) {
         ("bob", Need::Create(name)) if &*name.kind == "Job" => {
             let asked = Attributes::create(&JOBS);
-            Answer::Denied { asked, reason: String::new() }
+            AccessReview::Denied { asked, reason: String::new() }
         }
-        (_, Need::Create(_) | Need::Privilege(_)) => Answer::Allowed,
-    }
+        (_, Need::Create(_) | Need::Privilege(_)) => AccessReview::Allowed,
+    })
+}
+
+fn recording(_: &Server, (): &()) -> Result<AuthorRecording, String> {
+    Ok(AuthorRecording { since: Some(Timestamp::UNIX_EPOCH) })
+}
+
+/// A server that says what authors may create, and that records them. Its answers are late, get lost and grow
+/// old.
+fn reviewed<'a>(
+    controllers: &'a [&'a dyn Controller],
+    objects: Vec<(Resource, Value)>,
+    reviewer: &'a Asking<AccessReviewer>,
+) -> Scenario<'a> {
+    static RECORDING: Asking<RecordingCheck> =
+        Asking { inquiry: RecordingCheck, answer: recording };
+    let mut scenario = scenario(controllers, objects);
+    scenario.outside.inquiries.extend([&RECORDING as &dyn Ask, reviewer]);
+    scenario
+}
+
+fn reviewer() -> Asking<AccessReviewer> {
+    Asking { inquiry: AccessReviewer::new(UserAccess::Reviewed), answer: review }
 }
 
 fn settings() -> Settings {
@@ -85,16 +63,10 @@ fn by(user: Option<&str>, name: &str, priority: i64, cpu: &str) -> (Resource, Va
     (resource, object)
 }
 
-fn recording() -> (Resource, Value) {
-    let name = Recording::key().name().to_owned();
-    (Recording::RESOURCE, json!({"metadata": {"name": name}, "since": Timestamp::UNIX_EPOCH}))
-}
-
 /// Everybody who may runs, beside those who may not and those of whom nothing is known.
 fn objects() -> Vec<(Resource, Value)> {
     vec![
         node("a", "1", 0),
-        recording(),
         by(Some("alice"), "allowed", 1, "800m"),
         by(Some("bob"), "denied", 9, "800m"),
         by(None, "unrecorded", 8, "800m"),
@@ -105,9 +77,8 @@ fn objects() -> Vec<(Resource, Value)> {
 #[test]
 fn ds_9_who_may_not_create_its_items_fails_and_keeps_nobody_waiting() {
     let cast = Cast::new(Settings { holding: Duration::from_secs(600), ..settings() });
-    let all = cast.all();
-    let controllers: Vec<&dyn Controller> = all.into_iter().chain([&Reviewer as _]).collect();
-    let scenario = scenario(&controllers, objects());
+    let (controllers, reviewer) = (cast.all(), reviewer());
+    let scenario = reviewed(&controllers, objects(), &reviewer);
     let mut play = Play::new(&scenario);
     play.pass(60);
     assert_eq!(play.state("allowed"), "Completed Completed");
@@ -140,9 +111,8 @@ fn ds_9_who_may_not_create_its_items_fails_and_keeps_nobody_waiting() {
 #[test]
 fn ds_9_nobody_makes_room_for_who_may_not() {
     let cast = Cast::new(Settings { preemption: true, active_eviction: true, ..settings() });
-    let all = cast.all();
-    let controllers: Vec<&dyn Controller> = all.into_iter().chain([&Reviewer as _]).collect();
-    let scenario = scenario(&controllers, vec![node("a", "1", 0), recording()]);
+    let (controllers, reviewer) = (cast.all(), reviewer());
+    let scenario = reviewed(&controllers, vec![node("a", "1", 0)], &reviewer);
     let mut play = Play::new(&scenario);
     let (_, mut long) = by(Some("alice"), "long", 0, "800m");
     let notes = "/spec/resources/GenericItems/0/generictemplate/metadata/annotations/seconds";
@@ -159,18 +129,27 @@ fn ds_9_nobody_makes_room_for_who_may_not() {
 #[test]
 fn ds_9_nothing_is_made_that_its_author_may_not_create() {
     let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
-    let denied = || Answer::Denied { asked: Attributes::create(&JOBS), reason: String::new() };
+    let denied =
+        || AccessReview::Denied { asked: Attributes::create(&JOBS), reason: String::new() };
     let table = [
-        ("who may", Some("alice"), Some(Answer::Allowed), vec!["create"], None),
+        ("who may", Some("alice"), Some(AccessReview::Allowed), vec!["create"], None),
         ("nobody has asked", Some("alice"), None, vec![], Some("AccessUnsettled")),
-        ("a kind that came", Some("alice"), Some(Answer::NoKind), vec![], Some("AccessUnsettled")),
+        (
+            "a kind that came",
+            Some("alice"),
+            Some(AccessReview::NoSuchKind),
+            vec![],
+            Some("AccessUnsettled"),
+        ),
         ("who may not", Some("alice"), Some(denied()), vec!["patch"], None),
-        ("nobody", None, Some(Answer::Allowed), vec!["patch"], None),
+        ("nobody", None, Some(AccessReview::Allowed), vec!["patch"], None),
     ];
     for (why, user, answer, verbs, held) in table {
-        let progress = Progress::new(Live::new(settings()), catalog());
+        let progress = Following(Progress::new(Live::new(settings())));
         let world = World::new(progress.kinds());
-        world.shelf::<Recording>().set(Recording::new(at(0)));
+        kind_discovery::record(&world, SERVED, at(0));
+        let recording = AuthorRecording { since: Some(at(0)) };
+        world.facts::<AuthorRecording>().record((), recording, at(0));
         let (_, mut object) = by(user, "one", 0, "100m");
         object["metadata"]["uid"] = json!("u");
         object["metadata"]["resourceVersion"] = json!("1");
@@ -181,13 +160,13 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
                 "lastTransitionMicroTime": at(2), "lastUpdateMicroTime": at(2)}],
         });
         world.find(&AppWrapper::RESOURCE).unwrap().saw(&object.to_string()).unwrap();
-        let question = Question {
-            author: json!({"username": "alice"}).to_string(),
-            namespace: "test".to_owned(),
+        let question = AccessQuestion {
+            author: json!({"username": "alice"}).to_string().into(),
+            namespace: "test".into(),
             need: Need::Create(TypeName::of(&JOBS)),
         };
         if let Some(answer) = answer {
-            world.shelf::<Right>().set(question.answered(answer, at(2)));
+            world.facts::<AccessReview>().record(question, answer, at(2));
         }
         let plan = progress.plan(&world, &Key::new("test", "one"), at(3));
         let found: Vec<&str> = plan.steps.iter().map(|it| it.write.verb()).collect();
@@ -203,13 +182,12 @@ fn ds_9_nothing_is_made_that_its_author_may_not_create() {
 #[test]
 fn ds_9_rights_that_come_and_go_end_in_one_place() {
     let cast = Cast::new(settings());
-    let all = cast.all();
-    let controllers: Vec<&dyn Controller> = all.into_iter().chain([&Reviewer as _]).collect();
+    let (controllers, reviewer) = (cast.all(), reviewer());
     let late: Action = Box::new(|server: &mut Server| {
         let (resource, object) = by(Some("bob"), "late", 5, "200m");
         server.create(&resource, object);
     });
-    let scenario = Scenario { script: vec![late], ..scenario(&controllers, objects()) };
+    let scenario = Scenario { script: vec![late], ..reviewed(&controllers, objects(), &reviewer) };
     let ending = scenario.run(1, Faults::none()).unwrap();
     assert_eq!(
         ends(&ending.server)["wrappers"],
@@ -229,15 +207,15 @@ fn ds_9_rights_that_come_and_go_end_in_one_place() {
 #[test]
 fn ds_9_a_crash_at_every_move_lets_nobody_through() {
     let cast = Cast::new(settings());
-    let all = cast.all();
-    let controllers: Vec<&dyn Controller> = all.into_iter().chain([&Reviewer as _]).collect();
+    let (controllers, reviewer) = (cast.all(), reviewer());
     let objects = vec![
         node("a", "1", 0),
-        recording(),
         by(Some("alice"), "allowed", 1, "800m"),
         by(Some("bob"), "denied", 9, "800m"),
     ];
-    let scenario = scenario(&controllers, objects);
+    // All of it is over within half a minute, and what is asked for all the time would only be asked more often.
+    let horizon = Duration::from_secs(120);
+    let scenario = Scenario { horizon, ..reviewed(&controllers, objects, &reviewer) };
     let never = |server: &Server| {
         let mut passed = server.history(&AppWrapper::RESOURCE);
         let denied = passed.any(|(text, _)| {

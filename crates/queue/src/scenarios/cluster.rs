@@ -13,19 +13,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gantry_harness::{Scenario, Server, Stage};
+use gantry_harness::{Asking, Outside, Scenario, Server, Stage};
 use gantry_pods::Requests;
 use gantry_pods::view::{Node, Phase, Pod};
 use gantry_reconcile::object::controlled_by;
 use gantry_reconcile::{
-    Change, Controller, Key, Kind, Meta, Part, Plan, Resource, View as _, World, Write,
+    Change, Controller, FactChange, FactKind, Key, Kind, Meta, Part, Plan, Resource, View as _,
+    World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::app_wrapper::AppWrapper;
+use crate::app_wrapper::{AppWrapper, TypeName};
+use crate::kind_discovery::{KindDiscovery, ServedKind};
 use crate::wrapped::Wrapped;
-use crate::{Catalog, Dispatch, Live, Progress, Settings};
+use crate::{Dispatch, Live, Progress, Settings};
 
 pub(super) const DEPLOYMENTS: Resource =
     Resource::namespaced("apps", "v1", "deployments", "Deployment");
@@ -38,8 +40,53 @@ pub(super) const POD_GROUPS: Resource =
 pub(super) const RAY_CLUSTERS: Resource =
     Resource::namespaced("ray.io", "v1", "rayclusters", "RayCluster");
 
-pub(super) fn catalog() -> Catalog {
-    Catalog::new([DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS, RAY_CLUSTERS])
+/// The kinds that the server has and lets the queue use.
+pub(super) const SERVED: [Resource; 6] =
+    [DEPLOYMENTS, SETS, JOBS, SERVICES, POD_GROUPS, RAY_CLUSTERS];
+
+/// Stores for the objects of those kinds.
+fn wrapped_kinds() -> impl Iterator<Item = Kind> {
+    SERVED.into_iter().map(Kind::at::<Wrapped>)
+}
+
+/// What the server says about a kind: no discovery document is kept by the model.
+pub(super) fn served(_: &Server, name: &TypeName) -> Result<ServedKind, String> {
+    let resource = SERVED.into_iter().find(|it| TypeName::of(it) == *name);
+    Ok(resource.map_or(ServedKind::NotServed, ServedKind::Usable))
+}
+
+/// Asks about kinds in every scenario. Its answers are late, get lost and grow old.
+pub(super) static DISCOVERY: Asking<KindDiscovery> =
+    Asking { inquiry: KindDiscovery, answer: served };
+
+/// [`Progress`] after it was told to follow the kinds that are wrapped.
+#[derive(Debug)]
+pub(super) struct Following(pub(super) Progress);
+
+impl Controller for Following {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        self.0.kinds().into_iter().chain(wrapped_kinds()).collect()
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        self.0.facts()
+    }
+
+    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
+        self.0.enqueue(world, change)
+    }
+
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        self.0.enqueue_for_fact(world, change)
+    }
+
+    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
+        self.0.plan(world, key, now)
+    }
 }
 
 fn note<'a>(meta: &'a Meta, name: &str) -> Option<&'a str> {
@@ -69,7 +116,7 @@ impl Controller for Makers {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        catalog().kinds().into_iter().chain([Kind::of::<Pod>()]).collect()
+        wrapped_kinds().chain([Kind::of::<Pod>()]).collect()
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -83,7 +130,7 @@ impl Controller for Makers {
 
     fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
         let mut plan = Plan::default();
-        for resource in catalog().watched().iter() {
+        for resource in &SERVED {
             let shelf = world.shelf_at::<Wrapped>(resource).unwrap();
             if let Some(object) = shelf.get(key).filter(|it| !it.metadata.is_going()) {
                 make(world, resource, &object, &mut plan);
@@ -237,13 +284,13 @@ impl Controller for Kubelet {
 /// The controllers of the queue and of the cluster.
 pub(super) struct Cast {
     dispatch: Dispatch,
-    progress: Progress,
+    progress: Following,
 }
 
 impl Cast {
     pub(super) fn new(settings: Settings) -> Self {
         let live = Live::new(settings);
-        Self { dispatch: Dispatch::new(live.clone()), progress: Progress::new(live, catalog()) }
+        Self { dispatch: Dispatch::new(live.clone()), progress: Following(Progress::new(live)) }
     }
 
     pub(super) fn all(&self) -> [&dyn Controller; 5] {
@@ -262,7 +309,7 @@ pub(super) fn scenario<'a>(
         script: Vec::new(),
         replicas: 1,
         horizon: Duration::from_secs(1800),
-        ..Scenario::default()
+        outside: Outside { inquiries: vec![&DISCOVERY], ..Outside::default() },
     }
 }
 
@@ -438,7 +485,7 @@ pub(super) fn shape(server: &Server) -> Value {
             status["message"],
         ));
     }
-    for resource in catalog().watched().iter().chain([&Pod::RESOURCE]) {
+    for resource in SERVED.iter().chain([&Pod::RESOURCE]) {
         for it in server.list(resource) {
             lines.push(format!("{resource} {} {}", it["metadata"]["name"], it["status"]["phase"]));
         }

@@ -12,11 +12,11 @@ use gantry_reconcile::{Controller, Key, Outcome, Plan, Resource, Step, View as _
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::cluster::{JOBS, catalog, ready};
+use super::cluster::{Following, JOBS, SERVED, ready};
 use crate::app_wrapper::AppWrapper;
 use crate::quota::Subtree;
 use crate::quota_status::QuotaStatus;
-use crate::{Dispatch, Live, Progress, Settings, charge};
+use crate::{Dispatch, Live, Progress, Settings, charge, kind_discovery};
 
 mod figures;
 mod forest;
@@ -106,6 +106,7 @@ impl<'a> Crowd<'a> {
     fn new(controllers: &[(&'a dyn Controller, usize)], limit: Option<(u64, u64)>) -> Self {
         let begin = Timestamp::from_second(BEGIN).unwrap();
         let world = World::new(controllers.iter().flat_map(|(it, _)| it.kinds()));
+        kind_discovery::record(&world, SERVED, begin);
         let desk = |(controller, workers): &(&'a dyn Controller, usize)| Desk {
             controller: *controller,
             workers: *workers,
@@ -364,7 +365,7 @@ fn baseline_times(times: u64, quota: bool, limit: Option<(u64, u64)>) -> Figures
     let settings = Settings { quota, preemption: quota, ..Settings::default() };
     let live = Live::new(settings);
     let dispatch = Dispatch::new(live.clone());
-    let progress = Progress::new(live, catalog());
+    let progress = Following(Progress::new(live));
     let told =
         QuotaStatus::new(move |world, it: &AppWrapper| charge::standing_in(world, it, &settings));
     let mut controllers: Vec<(&dyn Controller, usize)> = vec![(&dispatch, 1), (&progress, LANES)];

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::cluster::{
-    Cast, DEPLOYMENTS, JOBS, Play, catalog, deployment, fixture_a, item, scenario, template, wrap,
+    Cast, DEPLOYMENTS, Following, JOBS, Play, SERVED, deployment, fixture_a, item, scenario,
+    template, wrap,
 };
 use crate::app_wrapper::AppWrapper;
 use crate::dispatch::LABEL;
-use crate::{Live, Progress, Settings};
+use crate::{Live, Progress, Settings, kind_discovery};
 
 macro_rules! play {
     ($play:ident) => {
@@ -67,8 +68,9 @@ fn c_1_what_is_not_answered_is_tried_for_a_minute() {
 /// with saying so: who comes next may give it up.
 #[test]
 fn c_1_what_nobody_tried_is_not_given_up() {
-    let progress = Progress::new(Live::new(Settings::default()), catalog());
+    let progress = Following(Progress::new(Live::new(Settings::default())));
     let world = World::new(progress.kinds());
+    kind_discovery::record(&world, SERVED, Timestamp::MIN);
     let at = |seconds: i64| Timestamp::from_second(1_800_000_000 + seconds).unwrap();
     let mut wrapper = deployment("one", 1, "100m");
     wrapper["metadata"]["uid"] = json!("u");

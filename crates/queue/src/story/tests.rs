@@ -8,20 +8,19 @@ use gantry_reconcile::{Kind, Resource, View};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::app_wrapper::TypeName;
+use crate::kind_discovery::{self, ServedKind};
 use crate::quota::Subtree;
 use crate::wrapped::Wrapped;
 
 const DEPLOYMENTS: Resource = Resource::namespaced("apps", "v1", "deployments", "Deployment");
 
-fn catalog() -> Catalog {
-    Catalog::new([DEPLOYMENTS])
-}
-
 /// A world with a node of 4 cpus.
 fn world() -> World {
     let kinds =
         [Kind::of::<AppWrapper>(), Kind::of::<Pod>(), Kind::of::<Node>(), Kind::of::<Subtree>()];
-    let world = World::new(kinds.into_iter().chain(catalog().kinds()));
+    let world = World::new(kinds.into_iter().chain([Kind::at::<Wrapped>(DEPLOYMENTS)]));
+    kind_discovery::record(&world, [DEPLOYMENTS], Timestamp::MIN);
     put::<Node>(
         &world,
         json!({"metadata": {"name": "a"}, "status": {
@@ -82,7 +81,7 @@ fn pod(name: &str, wrapper: &str, cpu: &str, node: &str, status: Value) -> Value
 
 fn story(world: &World, settings: &Settings, name: &str) -> Story {
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
-    tell(world, &catalog(), settings, Sight::Whole, &Key::new("n", name), now).unwrap()
+    tell(world, settings, Sight::Whole, &Key::new("n", name), now).unwrap()
 }
 
 #[test]
@@ -168,6 +167,8 @@ fn items_say_what_is_there_in_their_place() {
     let unknown =
         json!({"generictemplate": {"apiVersion": "v9", "kind": "Odd", "metadata": {"name": "o"}}});
     let items = json!([deployment("made", "1"), deployment("theirs", "1"), nameless, unknown, {}]);
+    let odd = TypeName { api_version: "v9".into(), kind: "Odd".into() };
+    world.facts::<ServedKind>().record(odd, ServedKind::NotServed, Timestamp::MAX);
     put::<AppWrapper>(&world, wrapper("w", 0, items, running()));
     let object = |name: &str, owner: &str| {
         let object = json!({"metadata": {"name": name, "namespace": "n", "uid": name,
@@ -261,8 +262,5 @@ fn what_no_cluster_has_is_said() {
     assert!(told.advice[0].starts_with("ask for less, or add nodes"), "{:?}", told.advice);
     assert!(told.advice[1].contains("nodes of m5.xlarge, g4dn.xlarge"), "{:?}", told.advice);
     let key = Key::new("n", "nobody");
-    assert_eq!(
-        tell(&world, &catalog(), &Settings::default(), Sight::Told, &key, Timestamp::MIN),
-        None
-    );
+    assert_eq!(tell(&world, &Settings::default(), Sight::Told, &key, Timestamp::MIN), None);
 }

@@ -89,6 +89,17 @@ where
         dropped
     }
 
+    /// Lets a question be due at once that waits for its answer to grow old.
+    pub fn expedite(&mut self, question: &Q, now: T) {
+        let Some(state) = self.states.get_mut(question) else { return };
+        let Phase::Waiting(at, sequence) = state.phase else { return };
+        if at > now {
+            state.phase = Phase::Waiting(now, sequence);
+            self.due.remove(&(at, sequence, question.clone()));
+            self.due.insert((now, sequence, question.clone()));
+        }
+    }
+
     /// The questions that can be asked now, those first that are due for longest.
     #[must_use]
     pub fn startable(&self, now: T) -> Vec<Q> {
@@ -227,6 +238,22 @@ mod tests {
         assert_eq!(want(&mut table, "two", &[]), ["a2"]);
         assert!(!table.end(&"a2", asked, later), "nobody wants the answer");
         assert!(table.is_empty() && table.due.is_empty() && table.under_way == 0);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_old_for_somebody_is_asked_for_at_once() {
+        let mut table = Table::new(Concurrency::default());
+        want(&mut table, "one", &["a1"]);
+        let asked = table.start(&"a1").unwrap();
+        table.expedite(&"a1", NOW);
+        assert!(table.startable(NOW).is_empty(), "it is being asked");
+        table.end(&"a1", asked, NOW + Duration::from_secs(1000));
+        table.expedite(&"b1", NOW);
+        assert!(table.startable(NOW).is_empty(), "nobody wants it");
+        table.expedite(&"a1", NOW);
+        table.expedite(&"a1", NOW + Duration::from_secs(1));
+        assert_eq!(table.startable(NOW), ["a1"]);
+        assert!(table.start(&"a1").is_some() && table.due.is_empty());
     }
 
     #[test]

@@ -10,24 +10,24 @@ use anyhow::Context as _;
 use gantry_api::decode::{self, Decoded};
 use gantry_controller::discovery::ResourceList;
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
+use gantry_queue::kind_discovery::{self, ServedKind};
 use gantry_queue::outlook::Sight;
-use gantry_queue::{Catalog, Dispatch, Live, Settings};
+use gantry_queue::wrapped::Wrapped;
+use gantry_queue::{Dispatch, Live, Settings};
 use gantry_reconcile::{ApiPath, Controller as _, Key, Kind, Resource, Scope, View as _, World};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cli::files::load;
 use crate::cli::reach::{AskError, Reached};
-use crate::jobs;
 use crate::output::Output;
 
 /// What was read.
 pub(in crate::cli) struct Snapshot {
-    /// All objects.
+    /// All objects, and what is known of the kinds of items as far as they were looked for.
     pub(in crate::cli) world: World,
     /// How much of what the queue decides by is among them.
     pub(in crate::cli) sight: Sight,
-    /// The kinds of items, as far as they were looked for.
-    pub(in crate::cli) catalog: Catalog,
 }
 
 impl Snapshot {
@@ -53,13 +53,11 @@ impl Snapshot {
             Some(wrapper) => discover(cluster, wrapper, output).await?,
             None => BTreeSet::new(),
         };
-        let catalog = Catalog::new(kinds);
-        let world = world(settings, &catalog);
+        let names = of.iter().flat_map(|it| it.items()).filter_map(|it| it.name.clone());
+        let world = world(settings, &kinds, names);
         let mut sight = Sight::Whole;
-        let watched = catalog.watched();
-        let facts = jobs::FACTS;
-        let read = world.shelves().map(|it| it.resource());
-        let read = read.filter(|it| !watched.contains(it) && !facts.contains(it));
+        let wrapped: BTreeSet<&Resource> = wrapped(&kinds).collect();
+        let read = world.shelves().map(|it| it.resource()).filter(|it| !wrapped.contains(it));
         for resource in read.collect::<Vec<_>>() {
             let Some(objects) = all(cluster, &resource, namespace, output).await? else {
                 sight = Sight::Told;
@@ -72,7 +70,7 @@ impl Snapshot {
             rights::fill(cluster, &world, access, output).await?;
         }
         if let Some(wrapper) = of {
-            for (resource, key) in places(wrapper, &catalog) {
+            for (resource, key) in places(wrapper, &world) {
                 match cluster.get(&resource.path(&key)?).await {
                     Ok(object) => fill(&world, &resource, &[object], output),
                     Err(AskError::Absent { .. }) => {}
@@ -84,7 +82,7 @@ impl Snapshot {
                 }
             }
         }
-        Ok(Self { world, sight, catalog })
+        Ok(Self { world, sight })
     }
 
     /// Reads files. What is an item is taken for a kind that every server has.
@@ -107,8 +105,10 @@ impl Snapshot {
             let items = it.pointer("/spec/resources/GenericItems").and_then(Value::as_array);
             items.into_iter().flatten().map(|item| &item["generictemplate"])
         });
-        let catalog = Catalog::new(templates.filter_map(guess));
-        let world = world(settings, &catalog);
+        let templates: Vec<&Value> = templates.collect();
+        let kinds: BTreeSet<Resource> = templates.iter().filter_map(|it| guess(it)).collect();
+        let names = templates.iter().map(|it| TypeName::of_object(it));
+        let world = world(settings, &kinds, names);
         let shelves: Vec<Resource> = world.shelves().map(|it| it.resource()).collect();
         for mut object in flat {
             let is = |it: &&Resource| {
@@ -120,14 +120,32 @@ impl Snapshot {
             }
             fill(&world, resource, &[object], output);
         }
-        Ok(Self { world, sight: Sight::Whole, catalog })
+        Ok(Self { world, sight: Sight::Whole })
     }
 }
 
-/// An empty world for all that the queue decides by.
-fn world(settings: &Settings, catalog: &Catalog) -> World {
+/// A world without objects for all that the queue decides by. Of the kinds that items name, the server has these.
+fn world(
+    settings: &Settings,
+    served: &BTreeSet<Resource>,
+    named: impl Iterator<Item = TypeName>,
+) -> World {
     let kinds: Vec<Kind> = Dispatch::new(Live::new(*settings)).kinds();
-    World::new(kinds.into_iter().chain(catalog.kinds()))
+    let wrapped = wrapped(served).map(|it| Kind::at::<Wrapped>(it.clone()));
+    let world = World::new(kinds.into_iter().chain(wrapped));
+    let facts = world.facts::<ServedKind>();
+    for name in named {
+        // What was asked now counts for every AppWrapper, whenever it was admitted. Nobody follows the changes.
+        let _ = facts.record(name, ServedKind::NotServed, Timestamp::MAX);
+    }
+    kind_discovery::record(&world, served.iter().cloned(), Timestamp::MAX);
+    world
+}
+
+/// The kinds of items whose objects are in namespaces and are read for them alone.
+fn wrapped(served: &BTreeSet<Resource>) -> impl Iterator<Item = &Resource> {
+    let namespaced = served.iter().filter(|it| it.scope == Scope::Namespaced);
+    namespaced.filter(|it| kind_discovery::followed_anyway(&TypeName::of(it)).is_none())
 }
 
 /// The objects of a list, or the object.
@@ -243,13 +261,13 @@ fn resource(name: &TypeName, plural: String) -> Resource {
 }
 
 /// Where the items of an AppWrapper are, or would be.
-fn places(wrapper: &AppWrapper, catalog: &Catalog) -> Vec<(Resource, Key)> {
-    let watched = catalog.watched();
+fn places(wrapper: &AppWrapper, world: &World) -> Vec<(Resource, Key)> {
     let items = wrapper.items().iter().enumerate();
     let made = items.filter_map(|(at, item)| {
-        let made = gantry_queue::dispatch::make(wrapper, at, item, catalog).ok()?;
+        let made = gantry_queue::dispatch::make(world, wrapper, at, item).ok()?;
         // Pods were read with the others.
-        watched.contains(&made.resource).then_some((made.resource, made.key))
+        let is_wrapped = world.shelf_at::<Wrapped>(&made.resource).is_some();
+        is_wrapped.then_some((made.resource, made.key))
     });
     made.collect()
 }

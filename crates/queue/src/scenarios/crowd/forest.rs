@@ -74,7 +74,7 @@ fn figures(
         Settings { quota: true, preemption: true, active_eviction: evicts, ..Settings::default() };
     let live = Live::new(settings);
     let dispatch = Dispatch::new(live.clone());
-    let progress = Progress::new(live, catalog());
+    let progress = Following(Progress::new(live));
     let mut crowd = Crowd::new(&[(&dispatch, 1), (&progress, LANES)], None);
     // One after the other they would take half of that.
     crowd.end = 60 * longer * SECOND;

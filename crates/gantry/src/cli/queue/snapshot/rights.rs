@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gantry_process::clock::Clock;
 use gantry_queue::UserAccess;
-use gantry_queue::access::{self, Answer, Attributes, Need, Question, Recording, Right};
+use gantry_queue::access::{self, AccessQuestion, AccessReview, Attributes, AuthorRecording, Need};
 use gantry_queue::app_wrapper::{AppWrapper, TypeName};
 use gantry_queue::author::{Author, CONFIGURATION};
 use gantry_reconcile::{ApiPath, Resource, World};
@@ -13,7 +13,6 @@ use jiff::Timestamp;
 
 use super::served;
 use crate::cli::reach::{AskError, Reached};
-use crate::jobs;
 use crate::output::Output;
 
 /// How many questions are asked at most. Nobody waits for more of them.
@@ -28,12 +27,12 @@ pub(super) async fn fill(
     output: &mut Output,
 ) -> anyhow::Result<()> {
     let now = Clock::system().now();
-    if let Some(since) = recorded_since(cluster, output).await? {
-        world.shelf::<Recording>().set(Recording::new(since));
-    }
+    let recording = recording(cluster, output).await?;
+    // Nobody follows the changes.
+    let _ = world.facts::<AuthorRecording>().record((), recording, now);
     let wrappers = world.shelf::<AppWrapper>().all();
-    let questions: BTreeSet<Question> =
-        wrappers.iter().flat_map(|it| access::questions(world, it, access, now)).collect();
+    let questions: BTreeSet<AccessQuestion> =
+        wrappers.iter().flat_map(|it| access::questions(it, access)).collect();
     let mut kinds: BTreeMap<TypeName, Option<Resource>> = BTreeMap::new();
     let mut trusts = None;
     for (at, question) in questions.into_iter().enumerate() {
@@ -41,17 +40,17 @@ pub(super) async fn fill(
             trusts = Some(format!("more than {MOST} rights would have to be asked for"));
         }
         let answer = match &trusts {
-            Some(_) => Answer::Allowed,
+            Some(_) => AccessReview::Allowed,
             None => match ask(cluster, &question, &mut kinds).await {
                 Ok(answer) => answer,
                 Err(AskError::Forbidden { .. }) => {
                     trusts = Some("may not ask what others may do".to_owned());
-                    Answer::Allowed
+                    AccessReview::Allowed
                 }
                 Err(error) => return Err(error.into()),
             },
         };
-        world.shelf::<Right>().set(question.answered(answer, now));
+        let _ = world.facts::<AccessReview>().record(question, answer, now);
     }
     if let Some(why) = trusts {
         output.warning(format_args!(
@@ -61,19 +60,16 @@ pub(super) async fn fill(
     Ok(())
 }
 
-async fn recorded_since(
-    cluster: &Reached,
-    output: &mut Output,
-) -> anyhow::Result<Option<Timestamp>> {
+async fn recording(cluster: &Reached, output: &mut Output) -> anyhow::Result<AuthorRecording> {
     let path = ObjectKind::MutatingWebhookConfiguration.path(CONFIGURATION)?;
     match cluster.get(&path).await {
-        Ok(object) => Ok(jobs::reviewer::since(&object)),
-        Err(AskError::Absent { .. }) => Ok(None),
+        Ok(object) => Ok(AuthorRecording::read(&object)),
+        Err(AskError::Absent { .. }) => Ok(AuthorRecording { since: None }),
         Err(AskError::Forbidden { .. }) => {
             output.warning(format_args!(
                 "may not read {path}: it is taken that the authors of all AppWrappers were recorded"
             ));
-            Ok(Some(Timestamp::MIN))
+            Ok(AuthorRecording { since: Some(Timestamp::MIN) })
         }
         Err(error) => Err(error.into()),
     }
@@ -81,23 +77,23 @@ async fn recorded_since(
 
 async fn ask(
     cluster: &Reached,
-    question: &Question,
+    question: &AccessQuestion,
     kinds: &mut BTreeMap<TypeName, Option<Resource>>,
-) -> Result<Answer, AskError> {
-    let Question { author, namespace, need } = question;
-    let Some(author) = Author::read(author) else { return Ok(Answer::NoKind) };
+) -> Result<AccessReview, AskError> {
+    let AccessQuestion { author, namespace, need } = question;
+    let Some(author) = Author::read(author) else { return Ok(AccessReview::NoSuchKind) };
     let asked = match need {
         Need::Privilege(privilege) => Attributes::of(privilege),
         Need::Create(name) => {
             if !kinds.contains_key(name) {
                 kinds.insert(name.clone(), served(cluster, name).await?);
             }
-            let Some(Some(resource)) = kinds.get(name) else { return Ok(Answer::NoKind) };
+            let Some(Some(resource)) = kinds.get(name) else { return Ok(AccessReview::NoSuchKind) };
             Attributes::create(resource)
         }
     };
     let review = author.review(namespace, &asked);
     let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/subjectaccessreviews");
     let said = cluster.review(&path, &review).await?;
-    Ok(jobs::reviewer::read(&said, asked))
+    Ok(AccessReview::read(&said, asked))
 }

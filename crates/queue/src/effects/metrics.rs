@@ -1,4 +1,4 @@
-//! What is counted of the queue.
+//! The metrics of the queue.
 //!
 //! What happened is read off the statuses that are written, by whoever leads: each step is counted once
 //! in all processes. What is so now is counted again when something has changed, once a second at most.
@@ -12,12 +12,7 @@ use gantry_api::queue::{AppWrapperState, QuotaSubtreeStatus};
 use gantry_controller::Handle;
 use gantry_process::clock::Clock;
 use gantry_process::metrics::{Buckets, Metrics, RegisterError};
-use gantry_queue::Live;
-use gantry_queue::amounts::{Amounts, GPU};
-use gantry_queue::app_wrapper::AppWrapper;
-use gantry_queue::count::is_said_to_exceed;
-use gantry_queue::news::{News, between};
-use gantry_queue::quota::Subtree;
+use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::{Change, Kind, Observer, View as _, World};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -27,8 +22,15 @@ use prometheus_client::metrics::histogram::Histogram;
 use serde::Deserialize as _;
 use tokio::sync::Notify;
 
+use crate::amounts::{Amounts, GPU};
+use crate::app_wrapper::AppWrapper;
+use crate::count::is_said_to_exceed;
+use crate::news::{News, between};
+use crate::quota::Subtree;
+use crate::settings::Live;
+
 /// How often what is so now is counted at most.
-const EVERY: Duration = Duration::from_secs(1);
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// From an idle cluster to a week in a long queue.
 const WAITS: Buckets = Buckets(&[
@@ -38,8 +40,8 @@ const WAITS: Buckets = Buckets(&[
 
 /// Counts what becomes of AppWrappers.
 #[derive(Debug)]
-pub(super) struct Counts {
-    handle: Arc<OnceLock<Handle>>,
+pub struct QueueMetrics {
+    handle: OnceLock<Handle>,
     news: Notify,
     states: Family<State, Gauge>,
     reserved: Family<Of, Gauge>,
@@ -81,14 +83,14 @@ struct Reason {
     reason: String,
 }
 
-impl Counts {
-    pub(super) fn register(
-        metrics: &Metrics,
-        handle: Arc<OnceLock<Handle>>,
-        settings: Live,
-    ) -> Result<Self, RegisterError> {
+impl QueueMetrics {
+    /// Registers the metrics of a queue that decides by these settings.
+    ///
+    /// # Errors
+    /// There is one already that is counted here.
+    pub fn register(metrics: &Metrics, settings: Live) -> Result<Self, RegisterError> {
         Ok(Self {
-            handle,
+            handle: OnceLock::new(),
             settings,
             understated: metrics.register(
                 "queue_demand_understated",
@@ -153,13 +155,28 @@ impl Counts {
         self.evaluations.get_or_create(&Outcome { result: result.to_owned() }).inc();
     }
 
+    /// Counts what a shell sees, for as long as the tasks run.
+    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
+        // There is one shell.
+        let _ = self.handle.set(handle.clone());
+        let (handle, clock) = (handle.clone(), tasks.clock().clone());
+        tasks.spawn("counts of the queue", OnLoss::EndOwner, move |stop| async move {
+            tokio::select! {
+                // Either may be dropped: counting can begin anew at any time.
+                () = stop.cancelled() => {}
+                () = self.run(&handle, &clock) => {}
+            }
+            Ok(())
+        });
+    }
+
     /// Counts what is so now, whenever something has changed.
-    pub(super) async fn run(&self, handle: &Handle, clock: &Clock) {
+    async fn run(&self, handle: &Handle, clock: &Clock) {
         handle.filled().await;
         loop {
             self.take_stock(handle.world());
             self.news.notified().await;
-            clock.sleep(EVERY).await;
+            clock.sleep(COUNT_INTERVAL).await;
         }
     }
 
@@ -249,7 +266,7 @@ fn state(wrapper: &AppWrapper) -> &'static str {
     }
 }
 
-impl Observer for Counts {
+impl Observer for QueueMetrics {
     fn name(&self) -> &'static str {
         "queue-counts"
     }
@@ -278,11 +295,9 @@ mod tests {
     #[test]
     fn the_queue_is_counted() {
         let metrics = Metrics::new(&Build::default());
-        let settings = gantry_queue::Settings {
-            inference: gantry_queue::Inference::Compat,
-            ..gantry_queue::Settings::default()
-        };
-        let counts = Counts::register(&metrics, Arc::default(), Live::new(settings)).unwrap();
+        let settings =
+            crate::Settings { inference: crate::Inference::Compat, ..crate::Settings::default() };
+        let counts = QueueMetrics::register(&metrics, Live::new(settings)).unwrap();
         let world = World::new([Kind::of::<AppWrapper>(), Kind::of::<Subtree>()]);
         let jobs = [
             (

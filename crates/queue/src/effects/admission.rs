@@ -4,16 +4,20 @@
 use std::sync::{Arc, OnceLock};
 
 use gantry_controller::Handle;
-use gantry_queue::quota::Subtree;
-use gantry_queue::{Live, leaf};
 use gantry_reconcile::View as _;
 use serde_json::Value;
 
-/// What is known of the queue: what it sees, and the settings it decides by.
+use crate::leaf;
+use crate::quota::Subtree;
+use crate::settings::Live;
+
+/// What reviews of AppWrappers are decided by: what the queue sees, and its settings.
 #[derive(Clone, Debug)]
-pub struct Known {
-    pub(super) handle: Handle,
-    pub(super) settings: Live,
+pub struct AdmissionContext {
+    /// What the queue sees.
+    pub handle: Handle,
+    /// The settings it decides by.
+    pub settings: Live,
 }
 
 /// Completes answers about AppWrappers, once the queue runs. Clones are the same one.
@@ -21,21 +25,21 @@ pub struct Known {
 /// Until then, and while what it sees is not complete, nothing is refused: the queue decides by the same
 /// rules, and holds what nobody refused.
 #[derive(Clone, Debug, Default)]
-pub struct LeafAdmission(Arc<OnceLock<Known>>);
+pub struct LeafAdmission(Arc<OnceLock<AdmissionContext>>);
 
 impl LeafAdmission {
     /// Decides by this from now on.
-    pub fn follow(&self, known: Option<Known>) {
-        if let Some(known) = known {
+    pub fn follow(&self, context: Option<AdmissionContext>) {
+        if let Some(context) = context {
             // A queue is started once.
-            let _ = self.0.set(known);
+            let _ = self.0.set(context);
         }
     }
 
     /// Completes the answer to a review of an AppWrapper.
     #[must_use]
     pub fn complete(&self, review: &Value, answer: Value) -> Value {
-        let Some(Known { handle, settings }) = self.0.get() else { return answer };
+        let Some(AdmissionContext { handle, settings }) = self.0.get() else { return answer };
         let settings = settings.get();
         let shelf = handle.world().shelf_at::<Subtree>(&Subtree::RESOURCE);
         let subtrees = shelf.map(|it| it.all()).unwrap_or_default();

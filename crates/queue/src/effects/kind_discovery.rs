@@ -1,0 +1,153 @@
+//! Finds out whether the server has a kind and whether the queue may use it, and follows the objects of one that
+//! it may.
+
+use gantry_controller::discovery::{self, DISCOVERY_BOUNDS, DiscoveryError};
+use gantry_controller::outside::{Later, Responder, ResponderContext};
+use gantry_controller::read::{self, ReadError};
+use gantry_controller::{Ended, Filter};
+use gantry_process::clock::Clock;
+use gantry_reconcile::world::AnyShelf as _;
+use gantry_reconcile::{ApiPath, Kind, Resource, Scope};
+use http::Method;
+use kube::Client;
+use serde_json::json;
+
+use super::describe;
+use crate::Progress;
+use crate::app_wrapper::TypeName;
+use crate::dispatch::LABEL;
+use crate::kind_discovery::ServedKind;
+use crate::wrapped::Wrapped;
+
+/// What the queue does with the objects that it wraps.
+const NEEDED_VERBS: [&str; 4] = ["list", "watch", "create", "delete"];
+
+/// Whether the queue has to ask what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnRights {
+    /// It may do everything.
+    Unrestricted,
+    /// The server says what it may.
+    Reviewed,
+}
+
+/// Asks a server about kinds.
+#[derive(Clone)]
+pub struct KindResponder {
+    client: Client,
+    rights: OwnRights,
+}
+
+impl std::fmt::Debug for KindResponder {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "KindResponder({:?})", self.rights)
+    }
+}
+
+/// Why nothing was found out about a kind.
+#[derive(Debug, thiserror::Error)]
+enum KindError {
+    #[error("could not ask the server whether it has the kind")]
+    Discovery(#[from] DiscoveryError),
+    #[error("could not ask the server what the queue may do with {resource}")]
+    Review { resource: String, source: Box<ReadError> },
+    #[error("could not follow its objects")]
+    Follow(#[from] Ended),
+}
+
+impl Responder<ServedKind> for KindResponder {
+    fn answer<'a>(
+        &'a self,
+        question: &'a TypeName,
+        context: &'a ResponderContext,
+    ) -> Later<'a, Result<ServedKind, String>> {
+        Box::pin(async move {
+            let found = self.find(question, context).await.map_err(|error| describe(&error))?;
+            let TypeName { api_version, kind } = question;
+            match &found {
+                ServedKind::Usable(_) => {
+                    tracing::info!(%api_version, %kind, "AppWrappers may wrap this kind");
+                }
+                ServedKind::MissingRights { verbs, .. } => {
+                    let verbs = verbs.join(", ");
+                    tracing::warn!(%api_version, %kind, verbs, "AppWrappers cannot wrap this kind: rights are missing");
+                }
+                ServedKind::NotServed => {
+                    tracing::info!(%api_version, %kind, "the server does not have this kind");
+                }
+            }
+            Ok(found)
+        })
+    }
+}
+
+impl KindResponder {
+    /// Asks in the name of whoever creates the wrapped objects.
+    #[must_use]
+    pub fn new(client: Client, rights: OwnRights) -> Self {
+        Self { client, rights }
+    }
+
+    /// Asks the server about a kind; if it can be used, returns when all its wrapped objects were seen.
+    async fn find(
+        &self,
+        name: &TypeName,
+        context: &ResponderContext,
+    ) -> Result<ServedKind, KindError> {
+        let ResponderContext { handle, clock } = context;
+        let shelves = handle.world().shelves_of::<Wrapped>();
+        let mut followed = shelves.iter().filter(|it| it.is_filled()).map(|it| it.resource());
+        if let Some(resource) = followed.find(|it| TypeName::of(it) == *name) {
+            return Ok(ServedKind::Usable(resource));
+        }
+        let kind = (&*name.api_version, &*name.kind);
+        let found = match discovery::find(&self.client, clock, kind, DISCOVERY_BOUNDS).await {
+            // Users write it: what is no group and version is served by nobody.
+            Err(DiscoveryError::InvalidApiVersion(_)) => return Ok(ServedKind::NotServed),
+            found => found?,
+        };
+        let Some(served) = found else { return Ok(ServedKind::NotServed) };
+        // Statuses of wrapped objects are never written.
+        let resource = served.resource.clone().without_status();
+        if resource.scope == Scope::Cluster {
+            return Ok(ServedKind::Usable(resource));
+        }
+        let mut verbs: Vec<String> = Vec::new();
+        for verb in NEEDED_VERBS {
+            if !served.has_verb(verb) || !self.may(clock, verb, &resource).await? {
+                verbs.push(verb.to_owned());
+            }
+        }
+        if !verbs.is_empty() {
+            return Ok(ServedKind::MissingRights { resource, verbs });
+        }
+        let filter = Filter { labels: LABEL.to_owned(), ..Filter::default() };
+        handle.follow(Progress::NAME, &Kind::at::<Wrapped>(resource.clone()), filter).await?;
+        Ok(ServedKind::Usable(resource))
+    }
+
+    /// Whether the queue may do this with all objects of a kind.
+    async fn may(&self, clock: &Clock, verb: &str, resource: &Resource) -> Result<bool, KindError> {
+        if self.rights == OwnRights::Unrestricted {
+            return Ok(true);
+        }
+        let body = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": { "resourceAttributes": {
+                "verb": verb, "group": resource.group, "version": resource.version,
+                "resource": resource.plural,
+            } },
+        });
+        let path = ApiPath::from_static("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let body = ("application/json", Some(&body));
+        let answer = read::send(&self.client, clock, Method::POST, &path, body, DISCOVERY_BOUNDS);
+        let answer = answer.await.map_err(|source| KindError::Review {
+            resource: resource.to_string(),
+            source: Box::new(source),
+        })?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+}
+
+#[cfg(test)]
+mod tests;
