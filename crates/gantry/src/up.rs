@@ -8,7 +8,6 @@ mod default_class;
 mod metrics_api;
 mod node_groups;
 mod programs;
-mod scales;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +26,14 @@ use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_queue::UserAccess;
 use gantry_queue::subsystem::configuration;
 use gantry_reconcile::names::fingerprint;
-use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, View as _};
+use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope};
 use gantry_serve::pki::RequestSigner;
+use gantry_sim::effects::scale_inquiry;
 use gantry_sim::logs::Logs;
 use gantry_sim::programs::{Registry, programs};
 use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
-use gantry_sim::view::{Node, TargetScale};
+use gantry_sim::view::Node;
 use gantry_sim::{Brief, Member, kubelet};
 use gantry_subsystem::settings::Values;
 use http::{Method, Request, StatusCode};
@@ -53,7 +53,6 @@ use gantry_queue::effects::admission::LeafAdmission;
 use gantry_queue::effects::kind_discovery::OwnRights;
 use node_groups::NodeGroups;
 use programs::ProgramFacts;
-use scales::Scales;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
@@ -290,6 +289,9 @@ pub fn start(
     outside.observers.push(Arc::<Arrivals>::clone(&arrivals));
     outside.observers.push(Arc::new(programs));
     outside.inquiries.push(config_inquiry(devices::door(api).client(), clock.clone()));
+    let sampling = Sampling::of_profile(settings.profile);
+    let autoscaler = accounts::autoscaler(api).client();
+    outside.inquiries.push(scale_inquiry(autoscaler, clock.clone(), sampling));
     let reader = accounts::reader(api).client();
     let mut seats = members(api, settings, &kubelet, started);
     let controllers = seats.len();
@@ -312,7 +314,7 @@ pub fn start(
     let options = Options {
         in_flight: 64,
         outside,
-        facts: [TargetScale::RESOURCE].into_iter().chain(jobs::FACTS).collect(),
+        facts: jobs::FACTS.into_iter().collect(),
         filters: [filter].into(),
         ..Options::default()
     };
@@ -320,9 +322,7 @@ pub fn start(
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
-    let sampling = Sampling::of_profile(settings.profile);
     metrics_api::serve(api, &handle, &clock, sampling);
-    Scales::new(api, &handle, sampling).spawn(tasks);
     if let Some(part) = queue {
         part.follow(tasks, &handle);
         leaves.follow(part.admission());

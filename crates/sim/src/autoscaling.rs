@@ -7,6 +7,7 @@ mod behavior;
 mod history;
 mod pods;
 mod ratio;
+mod scales;
 mod selector;
 mod status;
 #[cfg(test)]
@@ -15,19 +16,21 @@ mod tests;
 use std::time::Duration;
 
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Note, Part, Plan, Reference, Resource, Step, View,
-    World, Write,
+    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, Note, Observed, Part, Plan,
+    Reference, Resource, Step, View, World, Write,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kubelet::second;
 use crate::usage::Sampling;
-use crate::view::{HorizontalPodAutoscaler, Pod, TargetScale};
+use crate::view::{AutoscalerTarget, HorizontalPodAutoscaler, Pod, Scale, TargetScale};
 
 use behavior::Limited;
 use history::History;
 use pods::{Computed, Invalid};
+pub(crate) use scales::READ_TIMEOUT;
+pub use scales::ScaleInquiry;
 use status::Status;
 
 /// Moves workloads by what their pods use.
@@ -55,7 +58,21 @@ impl Controller for Autoscalers {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<HorizontalPodAutoscaler>(), Kind::of::<TargetScale>(), Kind::of::<Pod>()]
+        vec![Kind::of::<HorizontalPodAutoscaler>(), Kind::of::<Pod>()]
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<TargetScale>()]
+    }
+
+    /// The autoscalers of the target. Also when it was read once more and is the same: an autoscaler waits
+    /// for a scale that was read after it was changed.
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        let Some(change) = change.of::<TargetScale>() else { return Vec::new() };
+        let AutoscalerTarget { namespace, target } = change.subject;
+        let all = world.shelf::<HorizontalPodAutoscaler>().within(namespace);
+        let concerned = all.iter().filter(|it| it.spec.scale_target_ref == *target);
+        concerned.map(|it| it.metadata.key()).collect()
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
@@ -66,14 +83,18 @@ impl Controller for Autoscalers {
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
         let mut plan = Plan::default();
         let Some(hpa) = world.shelf::<HorizontalPodAutoscaler>().get(key) else { return plan };
-        let Some(scale) = world.shelf::<TargetScale>().get(key) else { return plan };
-        if scale.target != hpa.spec.scale_target_ref || is_older_than_last_change(&scale, &hpa) {
-            // It is read again soon.
+        let scale = world.facts::<TargetScale>().observed(&AutoscalerTarget::of(&hpa));
+        let Some(scale) = scale.filter(|it| !is_older_than_last_change(it, &hpa)) else {
+            // It is read soon.
             return plan;
-        }
+        };
         plan.look_within(self.sync);
-        let mut cycle = Cycle { world, hpa: &hpa, scale: &scale, sampling: self.sampling, now };
-        cycle.decide(&mut plan);
+        let unknown = Scale::default();
+        let mut cycle = Cycle { world, hpa: &hpa, scale: &unknown, sampling: self.sampling, now };
+        match &scale.value.0 {
+            Ok(scale) => Cycle { scale, ..cycle }.decide(&mut plan),
+            Err(why) => cycle.fail(why, &mut plan),
+        }
         plan
     }
 
@@ -83,18 +104,18 @@ impl Controller for Autoscalers {
 }
 
 /// Whether a scale may have been read before the autoscaler changed it last.
-fn is_older_than_last_change(scale: &TargetScale, hpa: &HorizontalPodAutoscaler) -> bool {
+fn is_older_than_last_change(scale: &Observed<TargetScale>, hpa: &HorizontalPodAutoscaler) -> bool {
     let changed = hpa.status.last_scale_time;
     // Status has whole seconds.
     let changed = changed.and_then(|it| it.checked_add(SignedDuration::from_secs(1)).ok());
-    changed.is_some_and(|changed| scale.read_at.is_none_or(|read| read < changed))
+    changed.is_some_and(|changed| scale.at < changed)
 }
 
 /// One decision about one autoscaler.
 struct Cycle<'a> {
     world: &'a World,
     hpa: &'a HorizontalPodAutoscaler,
-    scale: &'a TargetScale,
+    scale: &'a Scale,
     sampling: Sampling,
     now: Timestamp,
 }
@@ -116,19 +137,21 @@ struct Rescale {
 }
 
 impl Cycle<'_> {
+    /// Says that the scale could not be read.
+    fn fail(&mut self, why: &str, plan: &mut Plan) {
+        let mut status = Status::of(self.hpa, self.now);
+        let history = History::read(&self.hpa.metadata.annotations);
+        let message =
+            format!("the HPA controller was unable to get the target's current scale: {why}");
+        status.set("AbleToScale", false, "FailedGetScale", message);
+        self.warn("FailedGetScale", why.to_owned(), plan);
+        self.write(&status, &history, plan);
+    }
+
     fn decide(&mut self, plan: &mut Plan) {
         let (hpa, scale) = (self.hpa, self.scale);
         let mut status = Status::of(hpa, self.now);
         let mut history = History::read(&hpa.metadata.annotations);
-        if !scale.fault.is_empty() {
-            let why = &scale.fault;
-            let message =
-                format!("the HPA controller was unable to get the target's current scale: {why}");
-            status.set("AbleToScale", false, "FailedGetScale", message);
-            self.warn("FailedGetScale", why.clone(), plan);
-            self.write(&status, &history, plan);
-            return;
-        }
         let message = "the HPA controller was able to get the target's current scale";
         status.set("AbleToScale", true, "SucceededGetScale", message);
         let current = scale.spec_replicas;

@@ -14,6 +14,7 @@ pub mod batch;
 pub mod certificates;
 pub mod device_driver;
 pub mod disruption;
+pub mod effects;
 pub mod kubelet;
 pub mod logs;
 pub mod members;

@@ -29,8 +29,9 @@ pub use gantry_pods::view::{
 };
 
 pub use autoscaler::{
-    AutoscalerSpec, AutoscalerStatus, Behavior, HorizontalPodAutoscaler, MetricSpec, MetricTarget,
-    ResourceMetric, ScaleTarget, ScalingPolicy, ScalingRules, TargetScale,
+    AutoscalerSpec, AutoscalerStatus, AutoscalerTarget, Behavior, HorizontalPodAutoscaler,
+    MetricSpec, MetricTarget, ResourceMetric, Scale, ScaleTarget, ScalingPolicy, ScalingRules,
+    TargetScale,
 };
 pub use certificate_signing_request::{
     CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,

@@ -8,6 +8,7 @@ use gantry_controller::transport;
 use gantry_controller::writer::OnBehalfOf;
 use gantry_queue::UserAccess;
 use gantry_reconcile::User;
+use gantry_sim::autoscaling::Autoscalers;
 use http::Request;
 use serde_json::{Value, json};
 
@@ -43,6 +44,13 @@ pub(super) fn scaling(api: &Api) -> Door {
 /// The door of the driver of simulated accelerators.
 pub(super) fn sample_driver(api: &Api) -> Door {
     door(api, SAMPLE_DRIVER)
+}
+
+/// The door of the account that autoscalers have in Kubernetes.
+pub(super) fn autoscaler(api: &Api) -> Door {
+    let user = format!("system:serviceaccount:kube-system:{}", Autoscalers::ACCOUNT);
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+    Door::of(api, Caller::authenticated(&user, &groups.map(str::to_owned)))
 }
 
 /// The administrator to whom the kubeconfig of the cluster belongs.

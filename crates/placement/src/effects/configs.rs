@@ -8,10 +8,11 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gantry_controller::discovery::{self, DiscoveryError};
 use gantry_controller::outside::{Later, Responder};
 use gantry_controller::read::{self, Bounds, NoAnswer, ReadError};
 use gantry_process::clock::{Clock, Moment};
-use gantry_reconcile::{ApiPath, InvalidPath};
+use gantry_reconcile::{ApiPath, InvalidPath, Scope};
 use kube::Client;
 use serde_json::Value;
 
@@ -78,6 +79,18 @@ impl From<InvalidPath> for Unread {
     }
 }
 
+impl From<DiscoveryError> for Unread {
+    fn from(error: DiscoveryError) -> Self {
+        let error = match error {
+            DiscoveryError::InvalidApiVersion(invalid) => return invalid.into(),
+            DiscoveryError::Refused { code, message } => ReadError::Refused { code, message },
+            DiscoveryError::NoAnswer(no_answer) => no_answer.into(),
+            DiscoveryError::Malformed(error) => ReadError::Garbled(error),
+        };
+        unread(&error, KIND_BOUNDS)
+    }
+}
+
 impl ConfigReader {
     /// A reader that knows no kind yet.
     #[must_use]
@@ -116,13 +129,10 @@ impl ConfigReader {
 
     async fn find(&self, reference: &Reference) -> Result<String, Unread> {
         let Reference { api_version, kind, .. } = reference;
-        let path = ApiPath::version(api_version)?;
-        let list = read::get(&self.client, &self.clock, &path, KIND_BOUNDS).await;
-        let list = list.map_err(|error| unread(&error, KIND_BOUNDS))?;
-        let all = list["resources"].as_array().into_iter().flatten();
-        let all = all.filter(|it| it["kind"] == **kind && it["namespaced"] == true);
-        let mut names = all.filter_map(|it| it["name"].as_str());
-        let plural = names.find(|it| !it.contains('/')).ok_or(Unread::NotFound)?.to_owned();
+        let kind = (api_version.as_str(), kind.as_str());
+        let served = discovery::find(&self.client, &self.clock, kind, KIND_BOUNDS).await?;
+        let served = served.map(|it| it.resource).filter(|it| it.scope == Scope::Namespaced);
+        let plural = served.ok_or(Unread::NotFound)?.plural.into_owned();
         if reference.needs_label() {
             self.check_label(api_version, &plural).await?;
         }

@@ -10,7 +10,7 @@ use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::describe;
+use gantry_process::error_chain;
 use crate::access::{AccessQuestion, AccessReview, Attributes, AuthorRecording, Need};
 use crate::app_wrapper::TypeName;
 use crate::author::{Author, CONFIGURATION};
@@ -52,7 +52,7 @@ impl AccessResponder {
             Need::Create(name) => match self.resource(name, context).await {
                 Ok(Some(resource)) => Attributes::create(&resource),
                 Ok(None) => return Ok(AccessReview::NoSuchKind),
-                Err(error) => return Err(describe(&error)),
+                Err(error) => return Err(error_chain(&error)),
             },
         };
         let body = author.review(namespace, &asked);
@@ -60,7 +60,7 @@ impl AccessResponder {
         let body = ("application/json", Some(&body));
         let (client, clock) = (&self.client, &context.clock);
         let answer = read::send(client, clock, Method::POST, &path, body, REVIEW_BOUNDS).await;
-        answer.map(|it| AccessReview::read(&it, asked)).map_err(|error| describe(&error))
+        answer.map(|it| AccessReview::read(&it, asked)).map_err(|error| error_chain(&error))
     }
 
     /// The resource of a kind, as it was discovered. Where nothing is known of it yet, it is looked for here, so
@@ -120,18 +120,18 @@ impl RecordingResponder {
         const CONFIGURATIONS: ApiPath = ApiPath::from_static(
             "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
         );
-        let path = CONFIGURATIONS.item(CONFIGURATION).map_err(|error| describe(&error))?;
+        let path = CONFIGURATIONS.item(CONFIGURATION).map_err(|error| error_chain(&error))?;
         match read::get(&self.client, &context.clock, &path, REVIEW_BOUNDS).await {
             Ok(object) => Ok(AuthorRecording::read(&object)),
             Err(error) if error.is_not_found() || error.is_forbidden() => {
                 tracing::warn!(
-                    error = describe(&error),
+                    error = error_chain(&error),
                     CONFIGURATION,
                     "authors are not recorded: the MutatingWebhookConfiguration is missing or cannot be read"
                 );
                 Ok(AuthorRecording { since: None })
             }
-            Err(error) => Err(describe(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 }

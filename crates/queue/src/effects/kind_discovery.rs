@@ -12,7 +12,7 @@ use http::Method;
 use kube::Client;
 use serde_json::json;
 
-use super::describe;
+use gantry_process::error_chain;
 use crate::Progress;
 use crate::app_wrapper::TypeName;
 use crate::dispatch::LABEL;
@@ -62,7 +62,7 @@ impl Responder<ServedKind> for KindResponder {
         context: &'a ResponderContext,
     ) -> Later<'a, Result<ServedKind, String>> {
         Box::pin(async move {
-            let found = self.find(question, context).await.map_err(|error| describe(&error))?;
+            let found = self.find(question, context).await.map_err(|error| error_chain(&error))?;
             let TypeName { api_version, kind } = question;
             match &found {
                 ServedKind::Usable(_) => {

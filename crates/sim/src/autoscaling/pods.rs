@@ -13,7 +13,7 @@ use super::selector;
 use crate::usage::{Sampling, peers};
 use crate::view::{
     Container, HorizontalPodAutoscaler, MetricSpec, Phase, Pod, ResourceMetric, RestartPolicy,
-    TargetScale, Truth,
+    Scale, Truth,
 };
 
 /// For how long after their start pods may use more than they will.
@@ -52,7 +52,7 @@ pub(super) struct Computed {
 pub(super) fn compute(
     world: &World,
     hpa: &HorizontalPodAutoscaler,
-    scale: &TargetScale,
+    scale: &Scale,
     sampling: Sampling,
     now: Timestamp,
 ) -> Computed {

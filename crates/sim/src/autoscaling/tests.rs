@@ -46,23 +46,23 @@ fn of_container(percent: i64) -> Value {
     json!({"type": "ContainerResource", "containerResource": metric})
 }
 
-fn scale(replicas: i64, now: Timestamp) -> TargetScale {
-    let hpa: HorizontalPodAutoscaler = serde_json::from_value(autoscaler(&[])).unwrap();
-    TargetScale {
-        metadata: gantry_reconcile::Meta {
-            name: "web".to_owned(),
-            namespace: "default".to_owned(),
-            ..Default::default()
-        },
-        target: hpa.spec.scale_target_ref,
-        read_at: Some(now),
-        fault: String::new(),
+fn scale(replicas: i64) -> Scale {
+    Scale {
         plural: "deployments".to_owned(),
         uid: Uid::new("uid-of-target"),
         spec_replicas: replicas,
         status_replicas: replicas,
         selector: "app=web".to_owned(),
     }
+}
+
+fn target() -> AutoscalerTarget {
+    AutoscalerTarget::of(&serde_json::from_value(autoscaler(&[])).unwrap())
+}
+
+/// Lets a scale be read at this moment.
+fn read(world: &World, scale: Result<Scale, String>, at: Timestamp) {
+    let _ = world.facts::<TargetScale>().record(target(), TargetScale(scale), at);
 }
 
 /// A pod that has been ready for an hour and uses so much of half a processor.
@@ -90,7 +90,7 @@ impl<'a> Play<'a> {
     fn new(controllers: &[&'a dyn Controller], hpa: Value, replicas: i64, pods: &[Value]) -> Self {
         let mut stand = Stand::new(controllers);
         stand.put::<HorizontalPodAutoscaler>(hpa);
-        stand.world.shelf::<TargetScale>().set(scale(replicas, start()));
+        read(&stand.world, Ok(scale(replicas)), start());
         pods.iter().for_each(|it| stand.put::<Pod>(it.clone()));
         Self(stand)
     }
@@ -102,17 +102,17 @@ impl<'a> Play<'a> {
     /// One cycle. Returns how many replicas there are then.
     fn cycle(&mut self) -> i64 {
         let stand = &mut self.0;
-        let before = stand.world.shelf::<TargetScale>().get(&Self::key()).unwrap();
-        let read = TargetScale { read_at: Some(stand.now), ..(*before).clone() };
-        stand.world.shelf::<TargetScale>().set(read);
+        let facts = stand.world.facts::<TargetScale>();
+        let before = facts.observed(&target()).unwrap().value.0.clone();
+        read(&stand.world, before.clone(), stand.now);
         stand.turn(0, &Self::key());
         let scaled = stand.scaled.pop();
-        if let Some(replicas) = scaled {
-            let mut next = scale(replicas, stand.now);
-            next.selector.clone_from(&before.selector);
-            stand.world.shelf::<TargetScale>().set(next);
+        if let (Some(replicas), Ok(before)) = (scaled, before) {
+            let next = Scale { selector: before.selector, ..scale(replicas) };
+            read(&stand.world, Ok(next), stand.now);
         }
-        stand.world.shelf::<TargetScale>().get(&Self::key()).unwrap().spec_replicas
+        let after = facts.observed(&target()).unwrap();
+        after.value.0.as_ref().map_or(0, |it| it.spec_replicas)
     }
 
     fn status(&self) -> Value {
@@ -202,8 +202,7 @@ fn what_is_decided_is_said() {
     assert_eq!(play.0.told(), [event]);
 
     // Before it is known what came of it, nothing is decided.
-    let stale = scale(3, start());
-    play.0.world.shelf::<TargetScale>().set(stale);
+    read(&play.0.world, Ok(scale(3)), start());
     assert!(play.0.controllers_plan(0, &Play::key()).steps.is_empty());
 
     // Less is wanted: not before five minutes have passed.
@@ -211,7 +210,7 @@ fn what_is_decided_is_said() {
         let key = Key::new("default", &format!("web-{number}"));
         play.0.edit::<Pod>(&key, |it| it["metadata"]["annotations"][CPU_USAGE] = json!("10%"));
     }
-    play.0.world.shelf::<TargetScale>().set(scale(6, start()));
+    read(&play.0.world, Ok(scale(6)), start());
     play.0.pass(15);
     assert_eq!(play.cycle(), 6);
     let highest = "recent recommendations were higher than current one, applying the highest recent recommendation";
@@ -301,7 +300,7 @@ fn limits_hold_without_metrics() {
     let controllers: [&dyn Controller; 1] = [&controller];
     let mut play = Play::new(&controllers, autoscaler(&[]), 3, &[]);
     let fault = "deployments/scale.apps \"web\" not found".to_owned();
-    play.0.world.shelf::<TargetScale>().set(TargetScale { fault, ..scale(0, start()) });
+    read(&play.0.world, Err(fault), start());
     play.cycle();
     let why = "the HPA controller was unable to get the target's current scale: deployments/scale.apps \"web\" not found";
     assert_eq!(play.condition("AbleToScale"), said("False", "FailedGetScale", why));

@@ -1,7 +1,7 @@
 //! HorizontalPodAutoscalers, and the scales of what they move.
 
 use gantry_api::quantity::Quantity;
-use gantry_reconcile::{Meta, Resource, Uid, View};
+use gantry_reconcile::{Fact, Meta, Resource, Uid, View};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub struct AutoscalerSpec {
 }
 
 /// What is scaled.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ScaleTarget {
     /// Group and version.
@@ -164,19 +164,39 @@ fn none_if_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(Option::<Vec<T>>::deserialize(from)?.unwrap_or_default())
 }
 
-/// The scale of what an autoscaler moves, under the key of the autoscaler. It is read for it, because the
-/// target may be of any kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct TargetScale {
-    /// The namespace and the name of the autoscaler.
-    pub metadata: Meta,
-    /// What it was read for.
+/// What an autoscaler moves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AutoscalerTarget {
+    /// The namespace of the autoscaler, and of what it moves.
+    pub namespace: String,
+    /// What it moves.
     pub target: ScaleTarget,
-    /// When it was read.
-    pub read_at: Option<Timestamp>,
-    /// Why it could not be read; empty if it could.
-    pub fault: String,
+}
+
+impl AutoscalerTarget {
+    /// What this autoscaler moves.
+    #[must_use]
+    pub fn of(autoscaler: &HorizontalPodAutoscaler) -> Self {
+        Self {
+            namespace: autoscaler.metadata.namespace.clone(),
+            target: autoscaler.spec.scale_target_ref.clone(),
+        }
+    }
+}
+
+/// The scale of what an autoscaler moves, or why it could not be read. Targets may be of any kind, so no cache
+/// has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetScale(pub Result<Scale, String>);
+
+impl Fact for TargetScale {
+    type Subject = AutoscalerTarget;
+    const NAME: &'static str = "target-scale";
+}
+
+/// A scale that was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
     /// The plural name of the target's kind.
     pub plural: String,
     /// The identity of the target.
@@ -187,14 +207,4 @@ pub struct TargetScale {
     pub status_replicas: i64,
     /// Which pods are its.
     pub selector: String,
-}
-
-impl View for TargetScale {
-    const RESOURCE: Resource =
-        Resource::namespaced("gantry.dev", "internal", "targetscales", "TargetScale")
-            .without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
 }

@@ -17,7 +17,7 @@ fn reference(api_version: &str, kind: &str, name: &str, named_by: NamedBy) -> Re
 /// A server with one labelled kind, one that is not, and answers that are too large or never come.
 fn reader(clock: Clock) -> ConfigReader {
     let client = in_process(|request: Request<Bytes>| async move {
-        let kind = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true});
+        let kind = |name: &str, kind: &str| json!({"name": name, "kind": kind, "namespaced": true, "verbs": ["get"]});
         let of_crd = |label: &str| json!({"metadata": {"labels": {CONFIG_LABEL: label}}});
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let uri = request.uri().to_string();
