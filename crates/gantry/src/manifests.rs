@@ -321,7 +321,9 @@ fn scaling() -> Vec<Value> {
 fn simulation() -> Vec<Value> {
     let name = "gantry-simulation";
     let about = "Lets the operator speak for pretended nodes and their pods; for \
-                 simulation.enabled. It can then write the status of every node and pod.";
+                 simulation.enabled. It can then write the status of every node and pod, read \
+                 every ConfigMap and Secret by its name, and act as every service account: pods \
+                 on such nodes are shown what they name, and their programs act as their account.";
     // Reading nodes, and reading and deleting pods, is part of what it always may.
     let everywhere = cluster_wide(
         name,
@@ -332,6 +334,9 @@ fn simulation() -> Vec<Value> {
             // Whether what pods claim is there before they start.
             rule("resource.k8s.io", &["resourceclaims"], READ),
             rule("", &["persistentvolumeclaims"], READ),
+            // What pods name in variables and volumes, and who their programs are.
+            rule("", &["configmaps", "secrets"], &["get"]),
+            rule("", &["serviceaccounts/token"], &["create"]),
         ],
     );
     let leases = rule("coordination.k8s.io", &["leases"], &["create", "list", "patch", "watch"]);

@@ -7,10 +7,10 @@ mod certificates;
 mod default_class;
 mod metrics_api;
 mod node_groups;
-mod programs;
 mod scales;
 mod status;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ use gantry_reconcile::names::fingerprint;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, View as _};
 use gantry_serve::pki::RequestSigner;
 use gantry_sim::logs::Logs;
-use gantry_sim::programs::{Registry, programs};
+use gantry_sim::pod_config::ApiServer;
+use gantry_sim::programs::{PodNetwork, ProgramObserver};
 use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::{Node, TargetScale};
@@ -44,10 +45,10 @@ use crate::devices::{self, Reader};
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
 use crate::operator::stock::StockMetrics;
+use crate::programs::{self, Around, PodAccounts, Programs};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
 use node_groups::NodeGroups;
-use programs::ProgramFacts;
 use scales::Scales;
 use status::status;
 
@@ -247,6 +248,12 @@ pub struct Settings {
     pub scheduler: bool,
     /// How the queue decides; none if it is left to an operator.
     pub queue: Option<Queue>,
+    /// Where the files of pods with programs are.
+    pub pods: PathBuf,
+    /// Where pods reach the server.
+    pub api_server: ApiServer,
+    /// The network of pods.
+    pub network: PodNetwork,
 }
 
 /// How the queue of a cluster decides.
@@ -265,6 +272,7 @@ pub struct Queue {
 pub struct Cluster {
     handle: Handle,
     kubelet: kubelet::Settings,
+    programs: ProgramObserver,
     arrivals: Arc<Arrivals>,
     controllers: usize,
 }
@@ -284,19 +292,15 @@ pub fn start(
 ) -> anyhow::Result<Cluster> {
     let clock = tasks.clock().clone();
     let started = clock.now();
-    let registry = Registry::own();
-    let kubelet = kubelet::Settings {
-        profile: settings.profile,
-        programs: Arc::new(registry.images()),
-        ..kubelet::Settings::default()
-    };
-    let (programs, runner) = programs(registry, kubelet.clone());
+    let programs = Programs::new(settings.profile, Some(settings.api_server.clone()));
+    let (kubelet, shown) = (programs.kubelet().clone(), programs.observer().clone());
+    let nodes = accounts::nodes(api).client();
     let arrivals = Arc::new(Arrivals::default());
     let configs = Reader::new();
     let mut outside = Outside::default();
     outside.observers.push(Arc::new(LogObserver::new(logs.clone(), clock.clone())));
     outside.observers.push(Arc::<Arrivals>::clone(&arrivals));
-    outside.observers.push(Arc::new(programs));
+    programs.follow(&mut outside, nodes.clone(), &clock);
     let reader = accounts::reader(api).client();
     let watches = Arc::new(Actor::new(reader.clone(), "gantry", "gantry"));
     let mut seats = vec![Seat::new(configs.watcher(), watches).alone()];
@@ -341,24 +345,23 @@ pub fn start(
         leaves.follow(part.admission());
     }
     stock.spawn(tasks, &handle);
-    let facts = ProgramFacts { handle: handle.clone(), logs: logs.clone(), clock: clock.clone() };
-    let (inner, world) = (tasks.child(), Arc::clone(handle.world()));
-    tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-        runner.run(inner, world, Arc::new(facts)).await;
-        Ok(())
-    });
+    let accounts = PodAccounts::new(nodes, clock.clone(), programs::in_process(api));
+    let (accounts, directory) = (Some(Arc::new(accounts) as _), Some(settings.pods.clone()));
+    let (logs, network) = (logs.clone(), settings.network.clone());
+    let around = Around { logs, accounts, directory, scratch: None, network };
+    programs.spawn(tasks, &handle, around);
     // `gantry queue` and `gantry explain` decide by the same settings; the keys are the operator's.
     let configuration = settings.queue.map(|it| {
         let mcad = json!({"quotaEnabled": it.quota, "checkUserAccess": it.access.is_checked()});
         json!({"mcad": mcad, "devices": {"enabled": true}})
     });
-    let shown = handle.clone();
+    let page_of = handle.clone();
     api.show(STATUS_PATH, move || {
-        let mut page = status(&shown, controllers, started, &clock);
+        let mut page = status(&page_of, controllers, started, &clock);
         page["configuration"] = configuration.clone().unwrap_or_default();
         page
     });
-    Ok(Cluster { handle, kubelet, arrivals, controllers })
+    Ok(Cluster { handle, kubelet, programs: shown, arrivals, controllers })
 }
 
 /// Which controllers run, and in whose name.
@@ -388,6 +391,12 @@ fn members(
 }
 
 impl Cluster {
+    /// What follows the programs of pods.
+    #[must_use]
+    pub fn programs(&self) -> &ProgramObserver {
+        &self.programs
+    }
+
     /// How many controllers run.
     #[must_use]
     pub fn controllers(&self) -> usize {

@@ -16,11 +16,14 @@ use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
 use gantry_placement::Configs;
 use gantry_process::health::{Peer, Probe};
 use gantry_process::metrics::{Metrics, RegisterError};
-use gantry_process::tasks::{Lost, OnLoss};
+use gantry_process::tasks::{Lost, OnLoss, Tasks};
 use gantry_queue::Live;
 use gantry_reconcile::{Observer, Place, Resource, View as _};
 use gantry_sim::kubelet;
+use gantry_sim::logs::Logs;
 use gantry_sim::members::{self, Member};
+use gantry_sim::pod_config::ApiServer;
+use gantry_sim::programs::{Accounts, PodNetwork};
 use gantry_sim::view::Lease;
 use serde_json::{Value, json};
 
@@ -28,9 +31,11 @@ use super::reload::Board;
 use super::scaling::Part;
 use super::{Shell, Start};
 use crate::config::operator::{Controller, LeaderElection, Operator};
+use crate::containers::LogObserver;
 use crate::devices::{self, Reader};
 use crate::jobs::admission::LeafAdmission;
 use crate::jobs::{self, Rights};
+use crate::programs::{self, Around, PodAccounts, Programs};
 
 /// Every controller, part by part.
 pub const ALL: &[Controller] = &[
@@ -194,7 +199,9 @@ pub(super) fn start(
     scaling: Option<Part>,
 ) -> anyhow::Result<()> {
     let settings = &start.checked.settings;
-    let members = chosen(settings);
+    let programs = programs_of(start);
+    let simulated = programs.as_ref().map(Programs::kubelet).cloned().unwrap_or_default();
+    let members = chosen(settings, &simulated);
     let queue = queue(settings, &shell.metrics)?;
     if members.is_empty() && scaling.is_none() && queue.is_none() {
         let why = "no controllers are switched on";
@@ -234,6 +241,12 @@ pub(super) fn start(
     options.outside.observers.extend(queue.iter().map(jobs::Part::observer));
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
+    let logs = Logs::new();
+    if let Some(programs) = &programs {
+        programs.follow(&mut options.outside, reader.clone(), &clock);
+        let logs = LogObserver::new(logs.clone(), clock.clone());
+        options.outside.observers.push(Arc::new(logs));
+    }
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
     let handle = controllers.handle();
     gate.obey(handle.permit().clone());
@@ -254,6 +267,10 @@ pub(super) fn start(
     }
     if let Some(stock) = stock {
         stock.spawn(&mut shell.tasks, &handle);
+    }
+    if let Some(programs) = programs {
+        let around = around(start, logs, &shell.tasks)?;
+        programs.spawn(&mut shell.tasks, &handle, around);
     }
     if let Some(part) = scaling {
         part.follow(&handle, shell);
@@ -280,16 +297,49 @@ fn is_chosen(settings: &Operator, name: &str) -> bool {
 }
 
 /// The controllers that are switched on, with their part and by themselves.
-fn chosen(settings: &Operator) -> Vec<Member> {
+fn chosen(settings: &Operator, simulated: &kubelet::Settings) -> Vec<Member> {
     let mut members = Vec::new();
     if settings.simulation.enabled {
-        members.extend(members::nodes(&kubelet::Settings::default()));
+        members.extend(members::nodes(simulated));
     }
     if settings.devices.enabled {
         members.extend(devices::members(settings.devices.admin_quota()));
     }
     members.retain(|member| is_chosen(settings, member.controller.name()));
     members
+}
+
+/// The programs of simulated pods, if pods are simulated.
+fn programs_of(start: &Start) -> Option<Programs> {
+    let settings = &start.checked.settings;
+    let runs = settings.simulation.enabled && is_chosen(settings, "kubelet-pods");
+    runs.then(|| {
+        let server = &start.config.cluster_url;
+        let port = if server.scheme_str() == Some("http") { 80 } else { 443 };
+        let api_server = server.host().map(|host| ApiServer {
+            host: host.to_owned(),
+            port: server.port_u16().unwrap_or(port),
+        });
+        Programs::new(kubelet::Profile::default(), api_server)
+    })
+}
+
+/// What programs are run with: the operator's own account asks for their tokens, and they show nothing
+/// else.
+fn around(start: &Start, logs: Logs, tasks: &Tasks) -> anyhow::Result<Around> {
+    let asks = to_cluster(start.config.clone()).context("could not make a client for tokens")?;
+    let mut bare = start.config.clone();
+    bare.auth_info = kube::config::AuthInfo::default();
+    let bare = to_cluster(bare).context("could not make a client for programs")?;
+    let accounts = PodAccounts::new(asks, tasks.clock().clone(), programs::over_network(bare));
+    let scratch = tempfile::Builder::new().prefix("gantry-pods-").tempdir();
+    let scratch = scratch.inspect_err(|error| {
+        tracing::warn!(%error, "programs in simulated pods have no files: mount an emptyDir at /tmp");
+    });
+    let scratch = scratch.ok();
+    let directory = scratch.as_ref().map(|it| it.path().join("pods"));
+    let accounts: Option<Arc<dyn Accounts>> = Some(Arc::new(accounts));
+    Ok(Around { logs, accounts, directory, scratch, network: PodNetwork::default() })
 }
 
 /// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
@@ -448,7 +498,7 @@ mod tests {
         });
         for (why, text, runs, queued) in table {
             let settings = settings(text);
-            let members = chosen(&settings);
+            let members = chosen(&settings, &kubelet::Settings::default());
             let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
             assert_eq!(names, runs, "{why}");
             let part = queue(&settings, &Metrics::new(&Build::default())).unwrap();
