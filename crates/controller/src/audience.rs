@@ -244,14 +244,22 @@ impl Audience {
         }
     }
 
-    /// Shows a change of a fact to the controllers that decide by such facts.
+    /// Shows a change of a fact to the observers that follow such facts, and then to the controllers that
+    /// decide by them.
     pub(crate) fn show_fact(&self, change: &FactChange) {
         for listener in &self.listeners {
-            if let Listener::Controller(controller, queue) = listener
-                && controller.facts().contains(&change.kind())
-            {
-                let keys = || controller.enqueue_for_fact(&self.world, change);
-                enqueue(queue, self.guard(listener.name(), change, keys));
+            match listener {
+                Listener::Observer(observer) if observer.facts().contains(&change.kind()) => {
+                    let observe = || observer.observe_fact(&self.world, change);
+                    self.guard(listener.name(), change, observe);
+                }
+                Listener::Controller(controller, queue)
+                    if controller.facts().contains(&change.kind()) =>
+                {
+                    let keys = || controller.enqueue_for_fact(&self.world, change);
+                    enqueue(queue, self.guard(listener.name(), change, keys));
+                }
+                Listener::Observer(_) | Listener::Controller(..) | Listener::Inquiry(..) => {}
             }
         }
     }

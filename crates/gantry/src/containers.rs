@@ -1,5 +1,7 @@
 //! Pretend containers as the server reaches them: what is asked of nodes, put to crate `sim`.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use gantry_apiserver::nodes::{
     Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
@@ -8,6 +10,7 @@ use gantry_process::clock::Clock;
 use gantry_reconcile::{Change, Kind, Observer, World};
 use gantry_sim::kubelet::annotation;
 use gantry_sim::logs::{Logs, Options, Reader, Run, readable};
+use gantry_sim::programs::ProgramObserver;
 use gantry_sim::shell::{self, Setting, Stdio};
 use gantry_sim::view::Pod;
 
@@ -16,13 +19,31 @@ use gantry_sim::view::Pod;
 pub struct Containers {
     logs: Logs,
     clock: Clock,
+    programs: Arc<OnceLock<ProgramObserver>>,
 }
 
 impl Containers {
     /// Containers that say what is in `logs`.
     #[must_use]
     pub fn new(logs: Logs, clock: Clock) -> Self {
-        Self { logs, clock }
+        Self { logs, clock, programs: Arc::default() }
+    }
+
+    /// Lets commands in containers that are programs see the variables of those.
+    pub fn show_environments_of(&self, programs: &ProgramObserver) {
+        // Only the first counts, and there is only one.
+        let _ = self.programs.set(programs.clone());
+    }
+
+    /// The variables of a container: those its program was started with, or else what its pod says.
+    fn variables(&self, target: &Target) -> Vec<(String, String)> {
+        let programs = self.programs.get();
+        match programs.and_then(|it| it.environment(&target.uid, &target.container)) {
+            Some(known) => {
+                known.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+            }
+            None => shell::variables(&target.object, &target.container),
+        }
     }
 
     async fn attach(&self, target: &Target, ends: Ends) -> Result<Exit, Fault> {
@@ -58,7 +79,7 @@ impl Containers {
         }
         let setting = Setting {
             hostname: shell::hostname(&target.object),
-            variables: shell::variables(&target.object, &target.container),
+            variables: self.variables(target),
             tty,
             clock: self.clock.clone(),
         };
@@ -175,8 +196,6 @@ fn is_reachable(target: &Target) -> Result<(), (String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
     use tokio::sync::{mpsc, watch};
     use tokio_util::sync::CancellationToken;

@@ -11,6 +11,7 @@ pub mod manifests;
 pub mod operator;
 pub mod output;
 pub mod overview;
+pub mod programs;
 pub mod questions;
 pub mod queue_pages;
 pub mod sample_driver;

@@ -16,6 +16,7 @@ use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
 use gantry_serve::pki::{Identity, Pki, RequestSigner};
 use gantry_serve::tls::{ClientAuthority, ServerCertificate};
 use gantry_serve::{Door, Options, Peer, counters::Counters};
+use gantry_sim::pod_config::ApiServer;
 use gantry_store::{Durability, OnDamage, OpenError, Recovery, Store};
 use gantry_token::{Key, StaticTokens};
 use http::{Request, Response};
@@ -188,6 +189,13 @@ fn unopened(error: OpenError) -> anyhow::Error {
         | OpenError::Io { .. } => "could not open the store",
     };
     anyhow::Error::new(error).context(remedy)
+}
+
+/// Where pods on this machine reach a server that listens there.
+#[must_use]
+pub fn reached_at(address: SocketAddr) -> ApiServer {
+    let ip = if address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { address.ip() };
+    ApiServer { host: ip.to_string(), port: address.port() }
 }
 
 /// Where this machine reaches a server that listens there.

@@ -221,6 +221,7 @@ pub fn alike(one: &PodSpec, other: &PodSpec) -> bool {
         // What they ask of nodes is in other objects.
         volumes: _,
         resource_claims: _,
+        service_account_name: _,
     } = one;
     *node_name == other.node_name
         && containers_alike(containers, &other.containers)

@@ -2,6 +2,7 @@
 
 mod budget;
 mod claims;
+mod container;
 mod namespace;
 mod node;
 mod placement;
@@ -10,7 +11,14 @@ mod share;
 
 pub use budget::{BudgetSpec, BudgetStatus, PodDisruptionBudget};
 pub use claims::{
-    ClaimSource, EphemeralSource, PodResourceClaim, PodResourceClaimStatus, UsedClaim, Volume,
+    ClaimSource, EmptyDir, EphemeralSource, PodResourceClaim, PodResourceClaimStatus, UsedClaim,
+    Volume,
+};
+pub use container::{
+    Action, ConfigMapVolume, DownwardFile, DownwardVolume, EnvFrom, Exec, FieldRef, Grpc, HttpGet,
+    HttpHeader, KeyPath, KeyRef, Lifecycle, ObjectRef, PortName, Probe, ProjectedObject,
+    ProjectedVolume, Projection, ResourceFieldRef, SecretVolume, Sleep, TcpSocket,
+    TerminationMessagePolicy, TokenFile, Variable, VariableSource, VolumeMount,
 };
 pub use namespace::{Namespace, NamespaceStatus};
 pub use node::{Address, Node, NodeCondition, NodeInfo, NodeSpec, NodeStatus, Taint, TaintEffect};
@@ -20,8 +28,7 @@ pub use placement::{
 };
 pub use pod::{
     Condition, Container, ContainerState, ContainerStatus, Named, Phase, Pod, PodAddress, PodSpec,
-    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Variable,
-    Waiting,
+    PodStatus, Port, ReadinessGate, Resources, RestartPolicy, Running, Terminated, Truth, Waiting,
 };
 pub use share::{Rounding, Share};
 

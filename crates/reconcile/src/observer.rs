@@ -1,5 +1,6 @@
 //! What follows every change and writes nothing.
 
+use crate::fact::{FactChange, FactKind};
 use crate::world::{Change, Kind, World};
 
 /// Keeps something up to date with the objects: counts, caches, pages, processes.
@@ -16,4 +17,14 @@ pub trait Observer: Send + Sync {
 
     /// Takes a change into account. It must not block: changes are shown one after the other.
     fn observe(&self, world: &World, change: &Change);
+
+    /// The facts it follows.
+    fn facts(&self) -> Vec<FactKind> {
+        Vec::new()
+    }
+
+    /// Takes a change of a fact into account. It must not block either.
+    fn observe_fact(&self, world: &World, change: &FactChange) {
+        let _ = (world, change);
+    }
 }

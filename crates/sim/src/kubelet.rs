@@ -23,6 +23,7 @@
 //! | `gantry.dev/sim-image-pull-error` | images cannot be pulled; the value says why, or `true` |
 //! | `gantry.dev/sim-logs` | what containers say when they start, a line each; see [`logs`](crate::logs) |
 //! | `gantry.dev/sim-never-ready: "true"` | containers run and never get ready |
+//! | `gantry.dev/sim-kill: "0"` | runs of containers up to this restart count are killed without notice, with code 137 |
 //! | `gantry.dev/sim-cpu-usage`, `-memory-usage`, `-cpu-load` | what containers use; see [`usage`](crate::usage) |
 //! | `<stage>.stage.kwok.x-k8s.io/delay`, `/jitter-delay` | how long a [stage](Stage) takes |
 
@@ -31,12 +32,15 @@ use std::sync::Arc;
 
 use gantry_reconcile::Selector;
 
-use crate::view::Node;
+use crate::pod_config::ApiServer;
+use crate::programs;
+use crate::view::{Container, Node, Pod};
 
 mod admit;
 mod container;
 #[cfg(test)]
 mod convergence;
+pub(crate) mod health;
 mod node;
 mod pod;
 mod prepare;
@@ -62,6 +66,20 @@ pub struct Settings {
     /// Images of programs that really run; what becomes of their containers is told by
     /// [`Program`](crate::view::Program).
     pub programs: Arc<BTreeSet<String>>,
+    /// Whether pods wait for the ConfigMaps and Secrets they name.
+    pub sources: SourcePolicy,
+    /// Where containers reach the API server, for their environment.
+    pub api_server: Option<ApiServer>,
+}
+
+/// Whether pods wait for the ConfigMaps and Secrets they name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourcePolicy {
+    /// They do not: nobody reads such objects.
+    #[default]
+    Assumed,
+    /// They do, and [`PodSources`](crate::pod_config::PodSources) says which are read.
+    Read,
 }
 
 /// What is told about pods that do as they should.
@@ -96,6 +114,8 @@ pub mod annotation {
     pub const PULL_ERROR: &str = "gantry.dev/sim-image-pull-error";
     /// Whether containers never get ready.
     pub const NEVER_READY: &str = "gantry.dev/sim-never-ready";
+    /// Up to which restart count runs of containers are killed.
+    pub const KILL: &str = "gantry.dev/sim-kill";
 }
 
 impl Settings {
@@ -105,6 +125,19 @@ impl Settings {
         let meta = &node.metadata;
         meta.annotations.get(annotation::FAKE).is_some_and(|it| it == "fake")
             || self.selector.as_ref().is_some_and(|it| it.matches(&meta.labels))
+    }
+
+    /// Whether a container is a program that really runs.
+    #[must_use]
+    pub fn is_program(&self, container: &Container) -> bool {
+        self.programs.contains(programs::repository(&container.image))
+    }
+
+    /// Whether a pod has programs that really run.
+    #[must_use]
+    pub fn has_programs(&self, pod: &Pod) -> bool {
+        let mut all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+        all.any(|it| self.is_program(it))
     }
 
     /// Whether a node is one of ours and has power.

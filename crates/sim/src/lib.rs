@@ -20,6 +20,7 @@ pub mod logs;
 pub mod members;
 pub mod namespaces;
 pub mod node_lifecycle;
+pub mod pod_config;
 pub mod pod_gc;
 pub mod programs;
 pub mod resource_claims;

@@ -63,6 +63,9 @@ pub struct Brief {
     pub authority: Option<Arc<dyn CertificateAuthority>>,
 }
 
+/// The user that all simulated nodes act as: they trust each other.
+pub const NODES_USER: &str = "system:node:gantry";
+
 /// How many objects most controllers decide about at once.
 const WORKERS: usize = 4;
 
@@ -87,8 +90,7 @@ pub fn members(brief: &Brief) -> Vec<Member> {
 pub fn nodes(settings: &kubelet::Settings) -> Vec<Member> {
     let node = |controller: Arc<dyn Controller>, workers| Member {
         controller,
-        // One for all of them: pretend nodes trust each other.
-        user: "system:node:gantry".to_owned(),
+        user: NODES_USER.to_owned(),
         groups: vec!["system:nodes", rights::NODES],
         manager: "kubelet",
         component: "kubelet",

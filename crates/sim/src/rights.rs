@@ -53,6 +53,9 @@ pub fn rights() -> Vec<Value> {
         rule("", &["pods"], &["delete"]),
         rule("", &["events"], &["create", "patch"]),
         rule("coordination.k8s.io", &["leases"], &["get", "create", "patch"]),
+        // What pods name in variables and volumes, one by one, and what their programs act as.
+        rule("", &["configmaps", "secrets"], &["get"]),
+        rule("", &["serviceaccounts/token"], &["create"]),
     ];
     // The original of the provisioner is no part of Kubernetes, but the role for such is.
     let provisioner = {

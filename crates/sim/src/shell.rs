@@ -9,8 +9,9 @@ mod commands;
 mod input;
 mod output;
 mod variables;
-mod words;
+pub(crate) mod words;
 
+pub(crate) use variables::PATH;
 pub use variables::{hostname, variables};
 
 use std::collections::BTreeMap;

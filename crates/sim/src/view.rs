@@ -15,17 +15,22 @@ mod program;
 mod replica_set;
 mod resource_claim;
 mod service;
+mod source;
 mod stateful_set;
 mod storage;
 
 pub use gantry_pods::view::{
-    Address, Affinity, Amounts, BudgetSpec, BudgetStatus, ClaimSource, Condition, Container,
-    ContainerState, ContainerStatus, EphemeralSource, Named, Namespace, NamespaceStatus, Node,
-    NodeAffinity, NodeCondition, NodeInfo, NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus,
-    Phase, Pod, PodAddress, PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodResourceClaim,
-    PodResourceClaimStatus, PodSpec, PodStatus, Port, Preferred, ReadinessGate, Resources,
-    RestartPolicy, Rounding, Running, Share, SpreadConstraint, Taint, TaintEffect, Terminated,
-    Toleration, Truth, UsedClaim, Variable, Volume, Waiting, Weighted,
+    Action, Address, Affinity, Amounts, BudgetSpec, BudgetStatus, ClaimSource, Condition,
+    ConfigMapVolume, Container, ContainerState, ContainerStatus, DownwardFile, DownwardVolume,
+    EmptyDir, EnvFrom, EphemeralSource, Exec, FieldRef, Grpc, HttpGet, HttpHeader, KeyPath, KeyRef,
+    Lifecycle, Named, Namespace, NamespaceStatus, Node, NodeAffinity, NodeCondition, NodeInfo,
+    NodeSelector, NodeSelectorTerm, NodeSpec, NodeStatus, ObjectRef, Phase, Pod, PodAddress,
+    PodAffinity, PodAffinityTerm, PodDisruptionBudget, PodResourceClaim, PodResourceClaimStatus,
+    PodSpec, PodStatus, Port, PortName, Preferred, Probe, ProjectedObject, ProjectedVolume,
+    Projection, ReadinessGate, ResourceFieldRef, Resources, RestartPolicy, Rounding, Running,
+    SecretVolume, Share, Sleep, SpreadConstraint, Taint, TaintEffect, TcpSocket, Terminated,
+    TerminationMessagePolicy, TokenFile, Toleration, Truth, UsedClaim, Variable, VariableSource,
+    Volume, VolumeMount, Waiting, Weighted,
 };
 
 pub use autoscaler::{
@@ -48,7 +53,10 @@ pub use job::{
 };
 pub use lease::{Lease, LeaseSpec};
 pub use namespace::{ConfigMap, ServiceAccount};
-pub use program::{ContainerKey, Program, ProgramState, programs_of};
+pub use program::{
+    ContainerKey, FailedHook, Hook, ProbeKey, ProbeKind, ProbeResult, ProbeVerdict, Program,
+    ProgramState, probes_of, programs_of,
+};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
 pub use resource_claim::{
     AllocationResult, ClaimConsumer, DeviceClaim, DeviceClass, DeviceRequest, DeviceSubRequest,
@@ -59,6 +67,7 @@ pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,
     ServiceSpec, Subset, SubsetAddress, TargetPort, TargetRef,
 };
+pub use source::{SourceKey, SourceKind, SourceObject};
 pub use stateful_set::{
     Management, Ordinals, Partition, Retention, RetentionPolicy, StatefulSet, StatefulSetSpec,
     StatefulSetStatus, UpdateKind, UpdateStrategy,

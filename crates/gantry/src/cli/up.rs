@@ -14,6 +14,7 @@ use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
 use gantry_queue::UserAccess;
 use gantry_sim::logs::Logs;
+use gantry_sim::programs::PodNetwork;
 use gantry_store::{Durability, OpenError, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -182,7 +183,8 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         );
     }
     let logs = Logs::new();
-    plan.nodes = Some(Arc::new(Containers::new(logs.clone(), clock.clone())));
+    let containers = Containers::new(logs.clone(), clock.clone());
+    plan.nodes = Some(Arc::new(containers.clone()));
     plan.token_secrets = true;
     if reset {
         forget(&plan).await?;
@@ -215,8 +217,12 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
             no_queue,
             devices_mode,
         }),
+        pods: directory.join("pods"),
+        api_server: server::reached_at(address),
+        network: PodNetwork::default(),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves)?;
+    containers.show_environments_of(cluster.programs());
     let count = cluster.controllers();
     cluster.filled(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));

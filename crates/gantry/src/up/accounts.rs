@@ -31,6 +31,12 @@ pub(super) fn reader(api: &Api) -> Door {
     door(api, READER)
 }
 
+/// The door of the simulated nodes.
+pub(super) fn nodes(api: &Api) -> Door {
+    let groups = ["system:nodes", gantry_sim::rights::NODES].map(str::to_owned);
+    Door::of(api, Caller::authenticated(gantry_sim::members::NODES_USER, &groups))
+}
+
 /// The door of the queue.
 pub(super) fn queue(api: &Api) -> Door {
     door(api, QUEUE)

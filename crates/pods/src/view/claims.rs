@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// A volume of a pod. Only those that need a PersistentVolumeClaim matter here.
+use super::{ConfigMapVolume, DownwardVolume, ProjectedVolume, SecretVolume};
+
+/// A volume of a pod: what it is made of, as far as somebody decides by it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
@@ -14,7 +16,23 @@ pub struct Volume {
     pub persistent_volume_claim: Option<ClaimSource>,
     /// The claim that is made for it, if there is to be one.
     pub ephemeral: Option<EphemeralSource>,
+    /// The Secret it is made of, if it is.
+    pub secret: Option<Box<SecretVolume>>,
+    /// The ConfigMap it is made of, if it is.
+    pub config_map: Option<Box<ConfigMapVolume>>,
+    /// The fields of the pod it is made of, if it is.
+    #[serde(rename = "downwardAPI")]
+    pub downward_api: Option<Box<DownwardVolume>>,
+    /// The sources it is made of, if there are several.
+    pub projected: Option<Box<ProjectedVolume>>,
+    /// An empty directory, if it is one.
+    pub empty_dir: Option<EmptyDir>,
 }
+
+/// A volume that is an empty directory at first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct EmptyDir {}
 
 /// A volume that is a PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]

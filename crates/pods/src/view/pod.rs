@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
-    Affinity, Amounts, PodResourceClaim, PodResourceClaimStatus, SpreadConstraint, Toleration,
-    UsedClaim, Volume,
+    Affinity, Amounts, EnvFrom, Lifecycle, PodResourceClaim, PodResourceClaimStatus, Probe,
+    SpreadConstraint, TerminationMessagePolicy, Toleration, UsedClaim, Variable, Volume,
+    VolumeMount,
 };
 
 /// A pod.
@@ -184,6 +185,8 @@ pub struct PodSpec {
     pub volumes: Vec<Volume>,
     /// The ResourceClaims its containers use, by names of its own.
     pub resource_claims: Vec<PodResourceClaim>,
+    /// The account it acts as.
+    pub service_account_name: String,
 }
 
 /// A condition that must be true for a pod to be ready.
@@ -226,7 +229,7 @@ pub struct Container {
     pub command: Vec<String>,
     /// What the program is told.
     pub args: Vec<String>,
-    /// Its environment, as far as it is written out.
+    /// Its environment.
     pub env: Vec<Variable>,
     /// `Always` for one that starts before the others and stays.
     pub restart_policy: Option<RestartPolicy>,
@@ -234,16 +237,22 @@ pub struct Container {
     pub resources: Resources,
     /// Where it listens.
     pub ports: Vec<Port>,
-}
-
-/// A variable of a container's environment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Variable {
-    /// Its name.
-    pub name: String,
-    /// Its value, when it is written out.
-    pub value: String,
+    /// Objects whose keys become variables.
+    pub env_from: Vec<EnvFrom>,
+    /// Where it finds volumes.
+    pub volume_mounts: Vec<VolumeMount>,
+    /// Whether it has started.
+    pub startup_probe: Option<Box<Probe>>,
+    /// Whether it is ready.
+    pub readiness_probe: Option<Box<Probe>>,
+    /// Whether it must be started again.
+    pub liveness_probe: Option<Box<Probe>>,
+    /// What is done when it starts and before it stops.
+    pub lifecycle: Option<Box<Lifecycle>>,
+    /// The file of its last words.
+    pub termination_message_path: String,
+    /// Where else they are found.
+    pub termination_message_policy: TerminationMessagePolicy,
 }
 
 /// What is needed at least and at most.
@@ -463,4 +472,6 @@ pub struct Terminated {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// Its last words.
+    pub message: String,
 }

@@ -1,13 +1,15 @@
 //! What becomes of the containers of a pod that its node has taken on.
 
-use gantry_reconcile::{Note, Observed, Reference, View};
+use gantry_reconcile::{Note, Reference, View};
 use jiff::{SignedDuration, Timestamp};
 
+use super::health::{Condemned, Exit, Health};
 use super::stage::{self, Stage, Wishes};
 use super::{Settings, Tells, second};
+use crate::pod_config::Unresolved;
 use crate::view::{
-    Container, ContainerState, ContainerStatus, Pod, Program, ProgramState, RestartPolicy, Running,
-    Terminated, Waiting,
+    Container, ContainerState, ContainerStatus, Hook, Pod, RestartPolicy, Running, Terminated,
+    Waiting,
 };
 use crate::{lot, programs};
 
@@ -15,6 +17,8 @@ use crate::{lot, programs};
 const BACK_OFF: SignedDuration = SignedDuration::from_secs(10);
 /// The longest.
 const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
+/// The code of a container that is killed.
+const KILLED: i64 = 137;
 /// A container that ran for so long is not held to have failed again.
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(600);
 
@@ -23,8 +27,10 @@ pub(super) struct Course<'a> {
     pub(super) settings: &'a Settings,
     pub(super) pod: &'a Pod,
     pub(super) wishes: &'a Wishes,
-    /// What the programs of this pod did.
-    pub(super) programs: &'a [(String, std::sync::Arc<Observed<Program>>)],
+    /// What the programs of this pod did, and what their probes found.
+    pub(super) health: &'a Health,
+    /// Whether what a container is configured with is there.
+    pub(super) configured: &'a dyn Fn(&Container) -> Result<(), Unresolved>,
     pub(super) now: Timestamp,
     /// When something comes next.
     pub(super) next: Option<Timestamp>,
@@ -84,8 +90,10 @@ impl Course<'_> {
         if is_sidecar(container) {
             self.main(container, status, RestartPolicy::Always, from);
             return match &status.state.running {
-                Some(running) => Progress::Past(running.started_at.unwrap_or(from)),
-                None => Progress::Busy,
+                Some(running) if status.started => {
+                    Progress::Past(running.started_at.unwrap_or(from))
+                }
+                Some(_) | None => Progress::Busy,
             };
         }
         let policy = match self.pod.spec.restart_policy {
@@ -95,14 +103,14 @@ impl Course<'_> {
         };
         self.start_when_due(container, status, policy, from, Stage::InitRunning);
         if let Some(started) = running_since(status) {
-            let end = if self.is_program(container) {
+            let end = if self.settings.is_program(container) {
                 self.exit_of(status)
             } else {
                 let wait = self.delay(Stage::InitCompleted, &container.name);
-                self.is_due(started, wait).then_some((0, self.now))
+                self.is_due(started, wait).then(|| self.ends_with(0))
             };
             match end {
-                Some((code, at)) => Self::end(status, code, at),
+                Some(end) => self.end_run(container, status, end),
                 None => return Progress::Busy,
             }
         }
@@ -127,14 +135,53 @@ impl Course<'_> {
         self.start_when_due(container, status, policy, from, stage);
         // What starts now is seen running before it is seen to end.
         if let Some(started) = ran
-            && let Some((code, at)) = self.end_of(container, status, started)
+            && let Some(end) = self.end_of(container, status, started)
         {
-            Self::end(status, code, at);
+            self.end_run(container, status, end);
         }
-        status.ready = running_since(status).is_some()
+        let (runs, run) = (running_since(status).is_some(), status.restart_count);
+        let is_program = self.settings.is_program(container);
+        status.started = runs && (!is_program || self.health.is_started(container, run));
+        status.ready = runs
             && !self.wishes.never_ready
-            && (!self.is_program(container) || self.is_listening(status));
-        status.started = running_since(status).is_some();
+            && (!is_program || self.health.is_ready(container, run));
+        if runs {
+            // As often as it is looked at: what is said again is counted, not repeated.
+            for words in self.health.unhealthy(&container.name, run) {
+                self.tell_trouble(container, "Unhealthy", words);
+            }
+        }
+    }
+
+    fn ends_with(&self, code: i64) -> Exit {
+        Exit { code, at: self.now, message: String::new() }
+    }
+
+    /// Ends a run of a container, and says what led to it.
+    fn end_run(&mut self, container: &Container, status: &mut ContainerStatus, end: Exit) {
+        let (name, run) = (&container.name, status.restart_count);
+        if let Some(failed) = self.health.failed_hook(name, run).cloned() {
+            let (reason, words) = match failed.hook {
+                Hook::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
+                Hook::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
+            };
+            self.tell_trouble(container, reason, format!("{words}: {}", failed.message));
+        }
+        let probe = match self.health.condemned(self.pod, container, run) {
+            Some(Condemned::NotStarted) => Some("failed startup probe"),
+            Some(Condemned::NotLive) => Some("failed liveness probe"),
+            Some(Condemned::PostStart) => {
+                self.tell(container, "Killing", "FailedPostStartHook".to_owned());
+                None
+            }
+            Some(Condemned::Killed) | None => None,
+        };
+        if let Some(why) = probe {
+            let restarts = self.pod.spec.restart_policy != RestartPolicy::Never;
+            let then = if restarts { ", will be restarted" } else { "" };
+            self.tell(container, "Killing", format!("Container {name} {why}{then}"));
+        }
+        Self::end(status, end);
     }
 
     /// Whether a main container that runs since `started` has come to its end.
@@ -143,9 +190,12 @@ impl Course<'_> {
         container: &Container,
         status: &ContainerStatus,
         started: Timestamp,
-    ) -> Option<(i64, Timestamp)> {
-        if self.is_program(container) {
+    ) -> Option<Exit> {
+        if self.settings.is_program(container) {
             return self.exit_of(status);
+        }
+        if self.wishes.kills(status.restart_count) {
+            return Some(self.ends_with(KILLED));
         }
         if is_sidecar(container) {
             return None;
@@ -161,7 +211,7 @@ impl Course<'_> {
         } else {
             return None;
         };
-        self.is_due(started, wait).then_some((code, self.now))
+        self.is_due(started, wait).then(|| self.ends_with(code))
     }
 
     /// Pods of jobs do their work and end; all others stay.
@@ -185,14 +235,32 @@ impl Course<'_> {
             }
         } else if let Some(last) = status.last_state.terminated.clone() {
             let wait = back_off(status.restart_count, &last);
-            if self.is_due(last.finished_at.unwrap_or(from), wait) {
+            if self.is_due(last.finished_at.unwrap_or(from), wait)
+                && self.is_configured(container, status)
+            {
                 status.restart_count += 1;
                 self.start(container, status);
             }
         } else if let Some(why) = self.wishes.pull_error.clone() {
             self.fail_to_pull(container, status, &why, from);
-        } else if self.is_due(from, self.delay(stage, &container.name)) {
+        } else if self.is_due(from, self.delay(stage, &container.name))
+            && self.is_configured(container, status)
+        {
             self.start(container, status);
+        }
+    }
+
+    /// Whether a container has what it is configured with; it waits and says why if not.
+    fn is_configured(&mut self, container: &Container, status: &mut ContainerStatus) -> bool {
+        match (self.configured)(container) {
+            Ok(()) => true,
+            // It goes on when the objects it names were read.
+            Err(Unresolved::Pending) => false,
+            Err(Unresolved::Fault(why)) => {
+                self.tell_trouble(container, "Failed", format!("Error: {why}"));
+                status.state = waiting("CreateContainerConfigError", why);
+                false
+            }
         }
     }
 
@@ -201,8 +269,13 @@ impl Course<'_> {
         let wait = back_off(status.restart_count, end);
         status.last_state = ContainerState { terminated: Some(end.clone()), ..Default::default() };
         if wait.is_zero() {
-            status.restart_count += 1;
-            self.start(container, status);
+            status.state = ContainerState::default();
+            if self.is_configured(container, status) {
+                status.restart_count += 1;
+                self.start(container, status);
+            } else if status.state == ContainerState::default() {
+                status.state = waiting("ContainerCreating", String::new());
+            }
             return;
         }
         let meta = &self.pod.metadata;
@@ -239,7 +312,8 @@ impl Course<'_> {
         self.tell(container, "Started", format!("Started container {}", container.name));
     }
 
-    fn end(status: &mut ContainerStatus, code: i64, at: Timestamp) {
+    fn end(status: &mut ContainerStatus, end: Exit) {
+        let Exit { code, at, message } = end;
         let started_at = running_since(status);
         status.state = ContainerState {
             terminated: Some(Terminated {
@@ -248,6 +322,7 @@ impl Course<'_> {
                 container_id: status.container_id.clone(),
                 started_at,
                 finished_at: Some(second(at).max(started_at.unwrap_or(at))),
+                message,
             }),
             ..Default::default()
         };
@@ -255,10 +330,27 @@ impl Course<'_> {
         status.started = false;
     }
 
-    /// Stops a container that runs; one that waits will not run.
+    /// Stops a container that runs, with the code of its program if that has ended; one that waits will
+    /// not run.
     pub(super) fn stop(&self, status: &mut ContainerStatus, code: i64) {
         if status.state.running.is_some() {
-            Self::end(status, code, self.now);
+            let end = self.exit_of(status).unwrap_or_else(|| self.ends_with(code));
+            Self::end(status, end);
+        }
+    }
+
+    /// Says which hooks of containers failed before their end.
+    pub(super) fn tell_failed_hooks(&mut self) {
+        let pod = self.pod;
+        let statuses = &pod.status.container_statuses;
+        for (container, status) in pod.spec.containers.iter().zip(statuses) {
+            let failed = self.health.failed_hook(&container.name, status.restart_count);
+            if let Some(message) =
+                failed.filter(|it| it.hook == Hook::PreStop).map(|it| &it.message)
+            {
+                let words = format!("PreStopHook failed: {message}");
+                self.tell_trouble(container, "FailedPreStopHook", words);
+            }
         }
     }
 
@@ -310,36 +402,9 @@ impl Course<'_> {
         stage::delay(self.settings.profile, &self.pod.metadata, stage, drawn_for)
     }
 
-    fn is_program(&self, container: &Container) -> bool {
-        self.settings.programs.contains(programs::repository(&container.image))
-    }
-
-    /// What the program of this run of a container does.
-    fn fact(&self, status: &ContainerStatus) -> Option<ProgramState> {
-        let uid = &self.pod.metadata.uid;
-        let (_, program) = self.programs.iter().find(|(container, _)| *container == status.name)?;
-        let Program { uid: of, run, state } = &program.value;
-        (of == uid && *run == status.restart_count).then_some(*state)
-    }
-
-    fn exit_of(&self, status: &ContainerStatus) -> Option<(i64, Timestamp)> {
-        match self.fact(status)? {
-            ProgramState::Running => None,
-            ProgramState::Exited { code, at } => Some((code, at)),
-        }
-    }
-
-    fn is_listening(&self, status: &ContainerStatus) -> bool {
-        self.fact(status) == Some(ProgramState::Running)
-    }
-
-    /// Whether a program of the pod still runs that must be waited for.
-    pub(super) fn has_programs(&self, statuses: &[ContainerStatus]) -> bool {
-        let containers = self.pod.spec.init_containers.iter().chain(&self.pod.spec.containers);
-        containers.filter(|it| self.is_program(it)).any(|container| {
-            let status = statuses.iter().find(|it| it.name == container.name);
-            status.is_some_and(|it| running_since(it).is_some() && self.exit_of(it).is_none())
-        })
+    /// How the program of this run of a container ended, if it has.
+    fn exit_of(&self, status: &ContainerStatus) -> Option<Exit> {
+        self.health.exit(&status.name, status.restart_count)
     }
 
     fn note(&self, container: &Container, reason: &'static str, message: String) -> Note {

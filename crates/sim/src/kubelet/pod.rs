@@ -10,13 +10,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::container::{Course, running_since, waiting};
+use super::health::Health;
 use super::range::Range;
 use super::stage::{Stage, Wishes};
-use super::{Settings, admit, prepare, second, status};
+use super::{Settings, SourcePolicy, admit, prepare, second, status};
+use crate::pod_config::{self, Surroundings, Unresolved};
+use crate::programs::action;
 use crate::usage;
 use crate::view::{
     Container, ContainerState, ContainerStatus, Node, PersistentVolumeClaim, Phase, Pod,
-    PodAddress, PodStatus, Program, ResourceClaim, RestartPolicy, programs_of,
+    PodAddress, PodStatus, ProbeResult, Program, ResourceClaim, RestartPolicy, SourceObject,
 };
 
 /// The code of a container that ends because it is asked to.
@@ -77,12 +80,21 @@ impl Controller for Pods {
     }
 
     fn facts(&self) -> Vec<FactKind> {
-        vec![FactKind::of::<Program>()]
+        vec![
+            FactKind::of::<Program>(),
+            FactKind::of::<ProbeResult>(),
+            FactKind::of::<SourceObject>(),
+        ]
     }
 
-    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+    fn enqueue_for_fact(&self, world: &World, change: &FactChange) -> Vec<Key> {
+        if let Some(source) = change.of::<SourceObject>().filter(|it| it.is_news()) {
+            return prepare::naming(world, source.subject);
+        }
         let program = change.of::<Program>().filter(|it| it.is_news());
-        program.map(|it| it.subject.pod.clone()).into_iter().collect()
+        let probe = change.of::<ProbeResult>().filter(|it| it.is_news());
+        let pod = program.map(|it| it.subject.pod.clone());
+        pod.or_else(|| probe.map(|it| it.subject.container.pod.clone())).into_iter().collect()
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
@@ -95,12 +107,28 @@ impl Controller for Pods {
         for message in unreadable.chain(usage::faults(&pod.metadata.annotations)) {
             plan.hold(held(&pod, "UnreadableAnnotation", message), now);
         }
-        let programs = programs_of(world, key);
+        for message in action::unsupported(&self.settings, &pod) {
+            plan.hold(held(&pod, "UnsupportedProbe", message), now);
+        }
+        let health = Health::of(world, &pod);
+        let around = Surroundings {
+            pod: &pod,
+            node: Some(&node),
+            sources: world,
+            api_server: self.settings.api_server.as_ref(),
+        };
+        let configured = |container: &Container| -> Result<(), Unresolved> {
+            match self.settings.sources {
+                SourcePolicy::Assumed => Ok(()),
+                SourcePolicy::Read => pod_config::environment(&around, container).map(|_| ()),
+            }
+        };
         let mut course = Course {
             settings: &self.settings,
             pod: &pod,
             wishes: &wishes,
-            programs: &programs,
+            health: &health,
+            configured: &configured,
             now,
             next: None,
             notes: Vec::new(),
@@ -108,7 +136,7 @@ impl Controller for Pods {
         if pod.metadata.is_going() {
             see_off(&mut course, &mut plan);
         } else if !pod.is_over() {
-            let missing = prepare::missing(world, &pod);
+            let missing = prepare::missing(world, &pod, &self.settings, &around);
             live(&mut course, &mut plan, &node, missing, || {
                 world.shelf::<Pod>().tagged(&Pod::on_node(&node.metadata.name))
             });
@@ -148,10 +176,13 @@ fn live(
         TOO_LONG.clone_into(&mut next.message);
         let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
         course.notes.push(Note::normal(about, "DeadlineExceeded", TOO_LONG.to_owned()));
-    } else if let Some(missing) = missing {
-        let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
-        course.notes.push(Note::warning(about, missing.reason, missing.message.clone()));
-        plan.hold(held(pod, missing.reason, missing.message), now);
+    } else if let Some(prepare::Missing { reason, message }) = missing {
+        // What is only being read is neither said nor held: it takes a moment.
+        if !reason.is_empty() {
+            let about = Reference::to(&Pod::RESOURCE, &pod.metadata);
+            course.notes.push(Note::warning(about, reason, message.clone()));
+            plan.hold(held(pod, reason, message), now);
+        }
     } else {
         let (inits, mains) = (&mut next.init_container_statuses, &mut next.container_statuses);
         course.advance(inits, mains, start);
@@ -234,7 +265,8 @@ fn see_off(course: &mut Course<'_>, plan: &mut Plan) {
     let runs = !pod.is_over() && statuses.iter().any(|it| running_since(it).is_some());
     let wanted = course.delay(Stage::Delete, "");
     if runs {
-        let wait = if course.has_programs(&statuses) { grace } else { wanted.min(grace) };
+        let busy = course.health.is_busy(course.settings, pod);
+        let wait = if busy { grace } else { wanted.min(grace) };
         if !course.is_due(asked, wait) {
             return;
         }
@@ -242,6 +274,7 @@ fn see_off(course: &mut Course<'_>, plan: &mut Plan) {
             let message = format!("Stopping container {}", container.name);
             course.tell(container, "Killing", message);
         }
+        course.tell_failed_hooks();
     }
     // Whoever waits for its end must be shown how it ended.
     let awaited = !meta.finalizers.is_empty() || pod.spec.restart_policy != RestartPolicy::Always;

@@ -6,23 +6,60 @@ use std::sync::Arc;
 
 use gantry_reconcile::{Change, Key, World};
 
-use crate::view::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceClaim};
+use super::{Settings, SourcePolicy};
+use crate::pod_config::{self, Surroundings, Unresolved};
+use crate::view::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceClaim, SourceKey, Volume};
 
 /// What a pod waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// In one word.
+    /// In one word; empty for what is being read.
     pub(super) reason: &'static str,
     /// In a sentence.
     pub(super) message: String,
 }
 
 /// What the containers of a pod wait for before the first of them is started.
-pub(super) fn missing(world: &World, pod: &Pod) -> Option<Missing> {
+pub(super) fn missing(
+    world: &World,
+    pod: &Pod,
+    settings: &Settings,
+    around: &Surroundings<'_>,
+) -> Option<Missing> {
     if has_started(pod) {
         return None;
     }
-    volume(world, pod).or_else(|| device(world, pod))
+    let files = || match settings.sources {
+        SourcePolicy::Assumed => None,
+        // Nobody looks at what simulated nodes do not provide unless a program does.
+        SourcePolicy::Read if has_bundle(pod) && !settings.has_programs(pod) => None,
+        SourcePolicy::Read => file(around),
+    };
+    volume(world, pod).or_else(files).or_else(|| device(world, pod))
+}
+
+fn has_bundle(pod: &Pod) -> bool {
+    let projected = |it: &Volume| it.projected.as_ref().map(|it| it.sources.clone());
+    let sources = pod.spec.volumes.iter().filter_map(projected).flatten();
+    sources.into_iter().any(|it| it.cluster_trust_bundle.is_some())
+}
+
+/// What files of volumes lack.
+fn file(around: &Surroundings<'_>) -> Option<Missing> {
+    match pod_config::volumes(around) {
+        Ok(_) => None,
+        Err(Unresolved::Pending) => Some(Missing { reason: "", message: String::new() }),
+        Err(Unresolved::Fault(message)) => Some(Missing { reason: "FailedMount", message }),
+    }
+}
+
+/// The pods that name a ConfigMap or a Secret and have containers to start.
+pub(super) fn naming(world: &World, source: &SourceKey) -> Vec<Key> {
+    let pods = world.shelf::<Pod>().within(&source.namespace);
+    let waits = |pod: &&Arc<Pod>| {
+        !pod.spec.node_name.is_empty() && pod_config::sources_of(pod).contains(source)
+    };
+    pods.iter().filter(waits).map(|it| it.metadata.key()).collect()
 }
 
 fn has_started(pod: &Pod) -> bool {

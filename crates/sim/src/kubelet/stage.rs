@@ -80,6 +80,8 @@ pub(super) struct Wishes {
     pub(super) pull_error: Option<String>,
     /// Whether containers never get ready.
     pub(super) never_ready: bool,
+    /// Up to which restart count runs are killed.
+    pub(super) killed_run: Option<i64>,
     /// What cannot be read, in words for the user.
     pub(super) unreadable: Vec<String>,
 }
@@ -116,6 +118,10 @@ impl Wishes {
                     "" | "false" => {}
                     _ => wishes.unreadable.push(bad("true or false")),
                 },
+                annotation::KILL => match value.trim().parse::<u32>() {
+                    Ok(run) => wishes.killed_run = Some(run.into()),
+                    Err(_) => wishes.unreadable.push(bad("a restart count such as 0")),
+                },
                 stage if is_delay(stage) && duration(value).is_none() => {
                     wishes.unreadable.push(bad("a duration such as 5s"));
                 }
@@ -123,6 +129,11 @@ impl Wishes {
             }
         }
         wishes
+    }
+
+    /// Whether a run of a container is to be killed without notice.
+    pub(super) fn kills(&self, run: i64) -> bool {
+        self.killed_run.is_some_and(|it| run <= it)
     }
 
     /// The code of a run that ends by itself.
@@ -252,6 +263,7 @@ mod tests {
             (annotation::RUN_FOR, "soon"),
             (annotation::CRASH_AFTER, ""),
             (annotation::NEVER_READY, "maybe"),
+            (annotation::KILL, "now"),
             ("pod-ready.stage.kwok.x-k8s.io/delay", "1"),
         ];
         for (name, value) in bad {

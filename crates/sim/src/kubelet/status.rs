@@ -296,11 +296,15 @@ fn state(state: &ContainerState) -> Value {
 }
 
 fn terminated(end: &Terminated) -> Value {
-    json!({
+    let mut body = json!({
         "exitCode": end.exit_code,
         "reason": end.reason,
         "startedAt": end.started_at.map(|it| it.to_string()),
         "finishedAt": end.finished_at.map(|it| it.to_string()),
         "containerID": end.container_id,
-    })
+    });
+    if !end.message.is_empty() {
+        body["message"] = json!(end.message);
+    }
+    body
 }

@@ -1,4 +1,4 @@
-//! A program that answers with what it was asked.
+//! A program that answers with what it was asked, and shows what its pod has.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,14 +14,17 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, header};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::{Map, Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{Binary, Setting};
+use super::{Binary, Later, Setting};
+
+mod answer;
+
+use answer::Service;
 
 /// Where it listens when nobody says.
 const PORT: u16 = 8080;
@@ -31,10 +34,25 @@ const CONNECTIONS: usize = 64;
 const HEAD: Duration = Duration::from_secs(10);
 /// How long a connection may take to end.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long the API server may take to answer.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// The variable that lists what it shows beside the request.
+const ALLOW: &str = "ECHO_ALLOW";
 
 /// An HTTP server that answers with its pod, the method, the path and the headers of the request.
 ///
-/// It listens on `$PORT`, or the first port its container names, or 8080.
+/// It listens on `$PORT`, or the first port its container names, or 8080. More paths:
+///
+/// | path | answer | needs in `$ECHO_ALLOW` |
+/// |---|---|---|
+/// | `/healthz` | `ok` | |
+/// | `/ready` | whether it is ready: 200 or 503 | |
+/// | `/ready` with PUT or POST of `true` or `false` | makes it so | `ready` |
+/// | `/env` | its variables | `env` |
+/// | `/file?path=/etc/name` | a file of a volume of its container | `file` |
+/// | `/api?path=/api/v1/…` | what the API server answers its pod's account | `api` |
+///
+/// Whoever can connect can ask, so what could be secret is shown only where the pod says so.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo;
 
@@ -49,7 +67,9 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
         Some(text) => match text.parse() {
             Ok(port) => port,
             Err(_) => {
-                (setting.say)(&format!("cannot listen on port {text:?}: set PORT to a number"));
+                let words = format!("cannot listen on port {text:?}: set PORT to a number");
+                setting.last_words.set(&words);
+                (setting.say)(&words);
                 return 2;
             }
         },
@@ -59,13 +79,15 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            (setting.say)(&format!("could not listen on {address}: {error}"));
+            let words = format!("could not listen on {address}: {error}");
+            setting.last_words.set(&words);
+            (setting.say)(&words);
             return 1;
         }
     };
     (setting.say)(&format!("listening on {address}"));
-    (setting.ready)();
-    let setting = Arc::new(setting);
+    let service = Arc::new(Service::new(setting));
+    service.set_ready(true);
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     let stop = tasks.token().clone();
     let code = loop {
@@ -77,14 +99,14 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
             next = next(&listener, &permits) => match next {
                 Ok(next) => next,
                 Err(error) => {
-                    (setting.say)(&format!("could not accept a connection: {error}"));
+                    (service.setting.say)(&format!("could not accept a connection: {error}"));
                     break 1;
                 }
             },
         };
-        let (setting, clock) = (Arc::clone(&setting), tasks.clock().clone());
+        let (service, clock) = (Arc::clone(&service), tasks.clock().clone());
         tasks.spawn("echo connection", OnLoss::CarryOn, |stop| async move {
-            converse(stream, &setting, &clock, &stop).await;
+            converse(stream, service, &clock, &stop).await;
             drop(permit);
             Ok(())
         });
@@ -92,9 +114,11 @@ async fn serve(setting: Setting, mut tasks: Tasks) -> u8 {
     drop(listener);
     tasks.token().cancel();
     while tasks.join().await.is_err() {}
-    (setting.say)("stopped");
+    (service.setting.say)("stopped");
     code
 }
+
+type Answer = Later<'static, Result<Response<Full<Bytes>>, Infallible>>;
 
 async fn next(
     listener: &TcpListener,
@@ -112,10 +136,16 @@ async fn next(
 }
 
 /// Answers one client until it leaves or the program is to stop. How it left is its own affair.
-async fn converse(stream: TcpStream, setting: &Setting, clock: &Clock, stop: &CancellationToken) {
-    let answer = |request: Request<Incoming>| async move {
-        (setting.say)(&format!("{} {}", request.method(), request.uri().path()));
-        Ok::<_, Infallible>(echo(setting, &request))
+async fn converse(
+    stream: TcpStream,
+    service: Arc<Service>,
+    clock: &Clock,
+    stop: &CancellationToken,
+) {
+    let answer = |request: Request<Incoming>| -> Answer {
+        (service.setting.say)(&format!("{} {}", request.method(), request.uri().path()));
+        let (service, clock) = (Arc::clone(&service), clock.clone());
+        Box::pin(async move { Ok(service.answer(request, &clock).await) })
     };
     let connection = http1::Builder::new()
         .timer(clock.hyper_timer())
@@ -130,23 +160,4 @@ async fn converse(stream: TcpStream, setting: &Setting, clock: &Clock, stop: &Ca
     }
     connection.as_mut().graceful_shutdown();
     let _ = clock.timeout(DRAIN, connection).await;
-}
-
-fn echo(setting: &Setting, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let mut headers = Map::new();
-    for (name, value) in request.headers() {
-        headers.insert(name.to_string(), json!(text(value)));
-    }
-    let body = json!({
-        "pod": setting.pod.name(),
-        "namespace": setting.pod.namespace(),
-        "method": request.method().as_str(),
-        "path": request.uri().path_and_query().map_or("/", |it| it.as_str()),
-        "headers": Value::Object(headers),
-    });
-    let mut response = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
-    let json = header::HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
 }

@@ -1,25 +1,59 @@
 //! Starts and stops programs as the pods' kubelet says that their containers run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_reconcile::{Change, Key, Kind, Observer, Uid, World};
-use tokio::sync::Notify;
+use gantry_reconcile::{Change, FactChange, FactKind, Key, Kind, Observer, Uid, World};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Facts, Registry, Setting};
+use super::files::{self, PodFiles};
+use super::run::{Order, Run};
+use super::wanted::{self, Due, Fate, Wanted};
+use super::{Accounts, Facts, PodNetwork, Registry};
 use crate::kubelet::Settings;
-use crate::view::{Container, ContainerKey, Node, Pod, Program, ProgramState};
+use crate::pod_config::{Unresolved, sources_of};
+use crate::view::{ContainerKey, Node, Pod, ProbeResult, Program, ProgramState, SourceObject};
 
 /// What follows pods, and what runs their programs.
 #[must_use]
 pub fn programs(registry: Registry, settings: Settings) -> (ProgramObserver, ProgramRunner) {
     let changed = Arc::new(Changed::default());
-    let observer = ProgramObserver { registry, settings, changed };
-    let runner = ProgramRunner { observer: observer.clone(), live: BTreeMap::new() };
+    let observer = ProgramObserver { settings, changed };
+    let live = BTreeMap::new();
+    let runner =
+        ProgramRunner { registry, observer: observer.clone(), live, files: BTreeMap::new() };
     (observer, runner)
+}
+
+/// What programs are run with.
+#[derive(Clone)]
+pub struct Site {
+    /// Where it is recorded what becomes of them.
+    pub facts: Arc<dyn Facts>,
+    /// Who they are to the API server; without it they cannot ask it.
+    pub accounts: Option<Arc<dyn Accounts>>,
+    /// Where the files of pods are; without it they have none. Whatever is in it is removed first.
+    pub directory: Option<PathBuf>,
+    /// The network of pods.
+    pub network: PodNetwork,
+}
+
+impl Site {
+    /// A place where programs only have their address.
+    #[must_use]
+    pub fn new(facts: Arc<dyn Facts>) -> Self {
+        Self { facts, accounts: None, directory: None, network: PodNetwork::default() }
+    }
+}
+
+impl fmt::Debug for Site {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Site({:?})", self.directory)
+    }
 }
 
 /// The pods whose programs may have to be started or stopped: as many as there are pods at most.
@@ -27,6 +61,8 @@ pub fn programs(registry: Registry, settings: Settings) -> (ProgramObserver, Pro
 struct Changed {
     pods: Mutex<BTreeSet<Key>>,
     news: Notify,
+    /// The environments that programs were started with, by pod and container.
+    environments: Mutex<BTreeMap<(String, String), Arc<BTreeMap<String, String>>>>,
 }
 
 impl Changed {
@@ -41,79 +77,23 @@ impl Changed {
     }
 }
 
-/// One run of a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
-    uid: Uid,
-    run: i64,
-    container: String,
-    image: String,
-    environment: BTreeMap<String, String>,
-    args: Vec<String>,
-    address: Ipv4Addr,
-    ports: Vec<u16>,
-}
-
-/// Follows pods and nodes, and notifies the runner of pods with programs.
+/// Follows pods, nodes and what is known of programs, and notifies the runner of pods with programs.
 #[derive(Clone, Debug)]
 pub struct ProgramObserver {
-    registry: Registry,
     settings: Settings,
     changed: Arc<Changed>,
 }
 
 impl ProgramObserver {
+    /// The variables that the program of a container was last started with, by the identity of its pod.
+    #[must_use]
+    pub fn environment(&self, uid: &str, container: &str) -> Option<Arc<BTreeMap<String, String>>> {
+        let known = self.changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(uid.to_owned(), container.to_owned())).cloned()
+    }
+
     fn has_programs(&self, pod: &Pod) -> bool {
-        let all = pod.spec.init_containers.iter().chain(&pod.spec.containers);
-        all.into_iter().any(|it| self.registry.find(&it.image).is_some())
-    }
-
-    /// The programs of a pod that are to run now.
-    fn wanted(&self, pod: &Pod) -> Vec<Wanted> {
-        let Ok(address) = pod.status.pod_ip.parse::<Ipv4Addr>() else { return Vec::new() };
-        if pod.metadata.is_going() || pod.is_over() {
-            return Vec::new();
-        }
-        let inits = pod.spec.init_containers.iter().zip(&pod.status.init_container_statuses);
-        let mains = pod.spec.containers.iter().zip(&pod.status.container_statuses);
-        let runs = inits.chain(mains).filter(|(container, status)| {
-            status.state.running.is_some() && self.registry.find(&container.image).is_some()
-        });
-        let wanted = runs.map(|(container, status)| Wanted {
-            uid: pod.metadata.uid.clone(),
-            run: status.restart_count,
-            container: container.name.clone(),
-            image: container.image.clone(),
-            environment: environment(pod, container),
-            args: [&container.command[..], &container.args[..]].concat(),
-            address,
-            ports: container
-                .ports
-                .iter()
-                .filter_map(|it| it.container_port.try_into().ok())
-                .collect(),
-        });
-        wanted.collect()
-    }
-}
-
-fn environment(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
-    let written = container.env.iter().map(|it| (it.name.clone(), it.value.clone()));
-    let hostname = match pod.spec.hostname.as_str() {
-        "" => &pod.metadata.name,
-        named => named,
-    };
-    [("HOSTNAME".to_owned(), hostname.to_owned())].into_iter().chain(written).collect()
-}
-
-impl ProgramObserver {
-    /// The programs of a pod that are to run now. Without power nothing runs; with it, what is said to run
-    /// runs again.
-    fn wanted_of(&self, world: &World, key: &Key) -> Option<Vec<Wanted>> {
-        let pod = world.shelf::<Pod>().get(key)?;
-        let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
-        let is_up = node.is_some_and(|it| self.settings.is_up(&it));
-        Some(if is_up { self.wanted(&pod) } else { Vec::new() })
+        self.settings.has_programs(pod)
     }
 }
 
@@ -140,13 +120,40 @@ impl Observer for ProgramObserver {
             self.changed.add(pods.map(|it| it.metadata.key()));
         }
     }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![
+            FactKind::of::<Program>(),
+            FactKind::of::<ProbeResult>(),
+            FactKind::of::<SourceObject>(),
+        ]
+    }
+
+    fn observe_fact(&self, world: &World, change: &FactChange) {
+        if let Some(source) = change.of::<SourceObject>().filter(|it| it.is_news()) {
+            let pods = world.shelf::<Pod>().within(&source.subject.namespace);
+            let naming = pods
+                .iter()
+                .filter(|it| self.has_programs(it) && sources_of(it).contains(source.subject));
+            self.changed.add(naming.map(|it| it.metadata.key()));
+        }
+        if let Some(program) = change.of::<Program>().filter(|it| it.is_news()) {
+            self.changed.add([program.subject.pod.clone()]);
+        }
+        if let Some(probe) = change.of::<ProbeResult>().filter(|it| it.is_news()) {
+            self.changed.add([probe.subject.container.pod.clone()]);
+        }
+    }
 }
 
 /// Runs programs.
 #[derive(Debug)]
 pub struct ProgramRunner {
+    registry: Registry,
     observer: ProgramObserver,
     live: BTreeMap<ContainerKey, Live>,
+    /// The files of each pod, by its identity.
+    files: BTreeMap<Uid, Arc<PodFiles>>,
 }
 
 /// A program that was started.
@@ -154,20 +161,40 @@ pub struct ProgramRunner {
 struct Live {
     uid: Uid,
     run: i64,
-    stop: CancellationToken,
+    order: watch::Sender<Order>,
     /// Cancelled when it has ended.
     ended: CancellationToken,
-    /// Whether its pod is gone: nothing is recorded about it any more.
-    gone: Arc<Mutex<bool>>,
+    /// Whether nothing is recorded about it any more: its pod is gone, or its node has no power.
+    silent: Arc<Mutex<bool>>,
+}
+
+impl Live {
+    /// Makes sure that nothing is recorded about it any more, and forgets what was.
+    fn silence(&self, key: &ContainerKey, facts: &dyn Facts) {
+        // While nothing can be recorded.
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        *silent = true;
+        facts.forget(key);
+    }
+
+    fn give(&self, order: Order) {
+        self.order.send_if_modified(|now| {
+            let next = order.after(*now);
+            let differs = next != *now;
+            *now = next;
+            differs
+        });
+    }
 }
 
 impl ProgramRunner {
     /// Starts and stops programs until the token of `tasks` is cancelled; then all of them stop.
-    pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, facts: Arc<dyn Facts>) {
+    pub async fn run(mut self, mut tasks: Tasks, world: Arc<World>, site: Site) {
         let (stop, changed) = (tasks.token().clone(), Arc::clone(&self.observer.changed));
+        let site = swept(site).await;
         loop {
             for pod in changed.take() {
-                self.settle(&pod, &world, &mut tasks, &facts);
+                self.settle(&pod, &world, &mut tasks, &site);
             }
             tokio::select! {
                 biased;
@@ -177,112 +204,172 @@ impl ProgramRunner {
                 () = changed.news.notified() => {}
             }
         }
+        self.files.clear();
         tasks.token().cancel();
         // Programs carry on after the loss of one of them.
         while tasks.join().await.is_err() {}
     }
 
-    /// Stops the programs of a pod that are not wanted any more, and starts those that are.
-    fn settle(&mut self, pod: &Key, world: &World, tasks: &mut Tasks, facts: &Arc<dyn Facts>) {
-        let found = self.observer.wanted_of(world, pod);
-        let is_gone = found.is_none();
-        let wanted = found.unwrap_or_default();
-        let is_same = |live: &Live, want: &Wanted| want.uid == live.uid && want.run == live.run;
-        let of_pod = |key: &ContainerKey| key.pod == *pod;
-        for (key, live) in self.live.iter().filter(|(key, _)| of_pod(key)) {
-            let is_wanted =
-                wanted.iter().any(|it| it.container == key.container && is_same(live, it));
-            if !is_wanted {
-                live.stop.cancel();
+    /// Stops the programs of a pod that are not to run any more, starts those that are, and has its files
+    /// be as they should.
+    fn settle(&mut self, pod: &Key, world: &World, tasks: &mut Tasks, site: &Site) {
+        let clock = tasks.clock().clone();
+        let settings = &self.observer.settings;
+        let mut gone = Vec::new();
+        for (key, live) in self.live.iter().filter(|(key, _)| key.pod == *pod) {
+            let fate = wanted::fate(settings, world, key, (&live.uid, live.run));
+            match fate {
+                Fate::Run => {}
+                Fate::Stop(grace) => live.give(Order::Stop(clock.moment() + grace)),
+                Fate::Kill => live.give(Order::Kill),
+                Fate::PowerLoss | Fate::Gone => {
+                    live.silence(key, site.facts.as_ref());
+                    live.give(Order::Kill);
+                    gone.push((key.clone(), live.uid.clone(), fate));
+                }
             }
         }
-        for want in &wanted {
-            let key = ContainerKey::new(pod, &want.container);
+        for due in wanted::due(settings, world, pod) {
+            let key = ContainerKey::new(pod, &due.container);
             let before = self.live.get(&key);
-            if before.is_some_and(|it| is_same(it, want) && !it.stop.is_cancelled()) {
+            let is_same = |it: &&Live| it.uid == due.uid && it.run == due.run;
+            let is_lost = gone.iter().any(|(it, ..)| *it == key);
+            if before.as_ref().is_some_and(is_same) && !is_lost {
                 continue;
             }
             let before = before.map(|it| it.ended.clone());
-            let live = self.start(pod, want, before, tasks, facts);
-            self.live.extend(live.map(|it| (key, it)));
-        }
-        if is_gone {
-            let gone: Vec<ContainerKey> =
-                self.live.keys().filter(|it| of_pod(it)).cloned().collect();
-            for key in gone {
-                if let Some(live) = self.live.remove(&key) {
-                    // While nothing can be recorded.
-                    let mut gone = live.gone.lock().unwrap_or_else(PoisonError::into_inner);
-                    *gone = true;
-                    facts.forget(&key);
-                }
+            let live = self.start(pod, due, before, tasks, site);
+            if let Some(live) = live {
+                gone.retain(|(it, ..)| *it != key);
+                self.live.insert(key, live);
             }
+        }
+        for (key, uid, fate) in gone {
+            self.live.remove(&key);
+            if fate == Fate::Gone {
+                self.forget(&uid);
+            }
+        }
+        self.renew_files(pod, world);
+    }
+
+    /// Forgets a pod that is gone. Its files are removed when its last program has ended.
+    fn forget(&mut self, uid: &Uid) {
+        self.files.remove(uid);
+        let changed = &self.observer.changed;
+        let mut known = changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, _), _| of != uid.as_str());
+    }
+
+    /// Lets programs see what changed in the objects that their volumes are made of. While an object cannot
+    /// be read or is missing, its files stay as they are.
+    fn renew_files(&self, pod: &Key, world: &World) {
+        let Some(pod) = world.shelf::<Pod>().get(pod) else { return };
+        let Some(files) = self.files.get(&pod.metadata.uid) else { return };
+        if let Ok(volumes) = wanted::volumes(&self.observer.settings, world, &pod) {
+            files.want(volumes);
         }
     }
 
     fn start(
-        &self,
+        &mut self,
         pod: &Key,
-        want: &Wanted,
+        due: Due,
         before: Option<CancellationToken>,
         tasks: &mut Tasks,
-        facts: &Arc<dyn Facts>,
+        site: &Site,
     ) -> Option<Live> {
-        let binary = Arc::clone(self.observer.registry.find(&want.image)?);
+        let Due { container, uid, run, with } = due;
+        let (order, orders) = watch::channel(Order::Run);
+        let ended = CancellationToken::new();
+        let silent = Arc::<Mutex<bool>>::default();
+        let live = Live {
+            uid: uid.clone(),
+            run,
+            order,
+            ended: ended.clone(),
+            silent: Arc::clone(&silent),
+        };
+        let prepared = match with {
+            // Its objects were not read yet: the next fact about them leads here again.
+            Err(Unresolved::Pending) => return None,
+            Err(Unresolved::Fault(message)) => Err(message),
+            Ok(want) => self.files_of(&want, tasks, site).map(|files| (want, files)),
+        };
+        let (want, files) = match prepared {
+            Ok(prepared) => prepared,
+            Err(message) => {
+                let at = tasks.clock().now();
+                let state = ProgramState::Exited { code: 128, at, message };
+                let program = Program { uid, run, state, failed_hook: None };
+                site.facts.record(ContainerKey::new(pod, &container), program);
+                ended.cancel();
+                return Some(live);
+            }
+        };
+        let binary = Arc::clone(self.registry.find(&want.image)?);
+        let environment = Arc::new(want.environment.clone());
+        let changed = &self.observer.changed;
+        let mut known = changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert((uid.to_string(), container), environment);
+        drop(known);
         let own = tasks.child();
-        let (stop, ended) = (own.token().clone(), CancellationToken::new());
-        let gone = Arc::<Mutex<bool>>::default();
-        let (uid, run) = (want.uid.clone(), want.run);
-        let live = Live { uid, run, stop, ended: ended.clone(), gone: Arc::clone(&gone) };
-        let (pod, want, facts) = (pod.clone(), want.clone(), Arc::clone(facts));
-        let clock = own.clock().clone();
+        let run = Run { want: *want, binary, site: site.clone(), files, order: orders, silent };
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
             // However it ends, the next run of the container may bind its address.
             let _ended = ended.drop_guard();
             if let Some(before) = before {
                 before.cancelled().await;
             }
-            let tell = {
-                let (facts, pod, want) = (Arc::clone(&facts), pod.clone(), want.clone());
-                move |state| {
-                    let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
-                    if *gone {
-                        return;
-                    }
-                    let program = Program { uid: want.uid.clone(), run: want.run, state };
-                    facts.record(ContainerKey::new(&pod, &want.container), program);
-                }
-            };
-            let uid = want.uid.as_str();
-            facts.begins(uid, &want.container, clock.now());
-            let setting = setting(pod, &want, &facts, &own, tell.clone());
-            let code = binary.run(setting, own).await;
-            facts.ends(uid, &want.container);
-            tell(ProgramState::Exited { code: code.into(), at: clock.now() });
+            run.run(own).await;
             Ok(())
         });
         Some(live)
     }
+
+    /// The files of a pod, which are made with its first program.
+    fn files_of(
+        &mut self,
+        want: &Wanted,
+        tasks: &mut Tasks,
+        site: &Site,
+    ) -> Result<Option<Arc<PodFiles>>, String> {
+        let Some(base) = &site.directory else { return Ok(None) };
+        let uid = &want.identity.uid;
+        if let Some(files) = self.files.get(uid) {
+            return Ok(Some(Arc::clone(files)));
+        }
+        let accounts = site.accounts.clone();
+        let volumes = Arc::clone(&want.volumes);
+        let (files, keeper) = files::files(base, want.identity.clone(), volumes, accounts)?;
+        let (files, clock) = (Arc::new(files), tasks.clock().clone());
+        self.files.insert(uid.clone(), Arc::clone(&files));
+        tasks.spawn("files of a pod", OnLoss::CarryOn, move |stop| async move {
+            keeper.run(&clock, stop).await;
+            Ok(())
+        });
+        Ok(Some(files))
+    }
 }
 
-fn setting(
-    pod: Key,
-    want: &Wanted,
-    facts: &Arc<dyn Facts>,
-    tasks: &Tasks,
-    tell: impl Fn(ProgramState) + Send + Sync + 'static,
-) -> Setting {
-    let (facts, clock) = (Arc::clone(facts), tasks.clock().clone());
-    let (uid, container) = (want.uid.clone(), want.container.clone());
-    Setting {
-        pod,
-        uid: want.uid.to_string(),
-        container: want.container.clone(),
-        environment: want.environment.clone(),
-        args: want.args.clone(),
-        address: want.address,
-        ports: want.ports.clone(),
-        ready: Box::new(move || tell(ProgramState::Running)),
-        say: Box::new(move |text| facts.says(uid.as_str(), &container, clock.now(), text)),
+/// A site whose directory is empty. Without one, programs have no files and are told so when they start.
+async fn swept(mut site: Site) -> Site {
+    if let Some(directory) = site.directory.clone() {
+        let named = directory.display().to_string();
+        let done = tokio::task::spawn_blocking(move || files::sweep(&directory)).await;
+        let failed = match done {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = failed {
+            tracing::warn!(
+                directory = named,
+                error,
+                "programs have no files: could not use their directory"
+            );
+            site.directory = None;
+        }
     }
+    site
 }

@@ -12,13 +12,14 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::kubelet::{Pods, Settings};
 use crate::stand::Stand;
-use crate::view::{ContainerKey, Node, Pod, Program, ProgramState};
+use crate::view::{ContainerKey, Node, Pod, ProbeKey, ProbeResult, Program, ProgramState};
 
 /// Keeps what it is told until somebody asks.
 #[derive(Default)]
 struct Noted {
     programs: Mutex<Vec<Program>>,
     forgotten: Mutex<Vec<ContainerKey>>,
+    probes: Mutex<Vec<(ProbeKey, ProbeResult)>>,
     said: Mutex<Vec<String>>,
     news: Notify,
 }
@@ -32,6 +33,10 @@ impl Facts for Noted {
         self.forgotten.lock().unwrap().push(container.clone());
         self.news.notify_one();
     }
+    fn record_probe(&self, probe: ProbeKey, result: ProbeResult) {
+        self.probes.lock().unwrap().push((probe, result));
+        self.news.notify_one();
+    }
     fn begins(&self, _: &str, container: &str, _: Timestamp) {
         self.said.lock().unwrap().push(format!("{container} begins"));
     }
@@ -40,6 +45,7 @@ impl Facts for Noted {
     }
     fn ends(&self, _: &str, container: &str) {
         self.said.lock().unwrap().push(format!("{container} ends"));
+        self.news.notify_one();
     }
 }
 
@@ -47,6 +53,12 @@ impl Noted {
     fn first(&self) -> Option<Program> {
         let mut programs = self.programs.lock().unwrap();
         if programs.is_empty() { None } else { Some(programs.remove(0)) }
+    }
+
+    async fn until(&self, good: impl Fn(&Self) -> bool) {
+        while !good(self) {
+            self.news.notified().await;
+        }
     }
 
     /// The next thing a program was told to have done.
@@ -103,14 +115,14 @@ async fn a_program_lives_as_long_as_its_container() {
     let (own, told) = (tasks.child(), Arc::clone(&facts) as Arc<dyn Facts>);
     let world = Arc::new(stand.world.clone());
     tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-        runner.run(own, world, told).await;
+        runner.run(own, world, Site::new(told)).await;
         Ok(())
     });
 
     stand.settle(0, &key());
     assert!(!stand.pod("p").is_ready());
     let program = facts.next().await;
-    assert_eq!((program.run, program.state), (0, ProgramState::Running));
+    assert_eq!((program.run, &program.state), (0, &ProgramState::Running { ready: true }));
     stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
     stand.settle(0, &key());
     assert!(stand.pod("p").is_ready());
@@ -126,10 +138,12 @@ async fn a_program_lives_as_long_as_its_container() {
         });
     };
     power(&mut stand, json!("down"));
-    assert!(matches!(facts.next().await.state, ProgramState::Exited { code: 0, .. }));
+    facts.until(|it| !it.forgotten.lock().unwrap().is_empty()).await;
+    facts.until(|it| it.said.lock().unwrap().iter().any(|it| it == "echo ends")).await;
     TcpStream::connect(format!("{address}:18080")).await.unwrap_err();
+    assert!(!facts.said.lock().unwrap().contains(&"stopped".to_owned()), "it was not told");
     power(&mut stand, json!(""));
-    assert_eq!(facts.next().await.state, ProgramState::Running);
+    assert_eq!(facts.next().await.state, ProgramState::Running { ready: true });
     get(&format!("{address}:18080"), "/").await;
 
     // The pod is to go: the kubelet waits for the program, and the program ends.
@@ -144,11 +158,13 @@ async fn a_program_lives_as_long_as_its_container() {
     stand.world.facts().record(ContainerKey::new(&key(), "echo"), program, stand.now);
     stand.settle(0, &key());
     assert!(stand.object::<Pod>(&key()).is_none());
-    facts.news.notified().await;
-    assert_eq!(*facts.forgotten.lock().unwrap(), [ContainerKey::new(&key(), "echo")]);
+    facts.until(|it| it.forgotten.lock().unwrap().len() == 2).await;
+    assert_eq!(facts.forgotten.lock().unwrap()[1], ContainerKey::new(&key(), "echo"));
     let said = facts.said.lock().unwrap().join("\n");
-    let expected = format!("echo begins\nlistening on {address}:18080\nGET /a\nstopped\necho ends");
-    assert!(said.starts_with(&expected), "{said}");
+    let listening = format!("echo begins\nlistening on {address}:18080");
+    let expected =
+        format!("{listening}\nGET /a\necho ends\n{listening}\nGET /\nstopped\necho ends");
+    assert_eq!(said, expected);
 
     stop.cancel();
     tasks.join().await.unwrap();
@@ -166,17 +182,12 @@ async fn a_program_that_cannot_listen_ends() {
         let tasks = Tasks::new(Clock::system(), counters.clone(), rng, &stop);
         let said = Arc::new(Mutex::new(String::new()));
         let heard = Arc::clone(&said);
+        // No address of this machine.
         let setting = Setting {
-            pod: key(),
-            uid: "u".to_owned(),
-            container: "c".to_owned(),
             environment: BTreeMap::from([(name.to_owned(), value.to_owned())]),
-            args: Vec::new(),
-            // No address of this machine.
-            address: Ipv4Addr::new(192, 0, 2, 1),
-            ports: Vec::new(),
-            ready: Box::new(|| panic!("it is not")),
+            set_ready: Box::new(|_| panic!("it is not")),
             say: Box::new(move |text| heard.lock().unwrap().push_str(text)),
+            ..Setting::bare(key(), "c", Ipv4Addr::new(192, 0, 2, 1))
         };
         assert_eq!(Echo.run(setting, tasks).await, code);
         assert!(said.lock().unwrap().contains(words), "{said:?}");

@@ -5,15 +5,15 @@ use std::str::Chars;
 
 /// A command of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// Whether it is run.
-    pub(super) when: When,
+    pub(crate) when: When,
     words: Vec<Word>,
 }
 
 /// When a command of a list is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
+pub(crate) enum When {
     /// In any case.
     Always,
     /// After `&&`.
@@ -42,7 +42,7 @@ type Letters<'a> = Peekable<Chars<'a>>;
 ///
 /// # Errors
 /// What is wrong with it, in the words of a shell, or what is not done here.
-pub(super) fn parse(text: &str) -> Result<Vec<Step>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Step>, String> {
     let mut letters = text.chars().peekable();
     let (mut steps, mut words, mut when) = (Vec::new(), Vec::new(), When::Always);
     let unexpected = |what: &str| format!("syntax error: unexpected {what}");
@@ -259,7 +259,7 @@ impl Step {
     ///
     /// # Errors
     /// It would be too long.
-    pub(super) fn expand<'a>(
+    pub(crate) fn expand<'a>(
         &self,
         lookup: impl Fn(&str) -> Option<&'a str>,
     ) -> Result<Expanded, String> {

@@ -5,6 +5,8 @@ use super::*;
 use crate::stand::Stand;
 use crate::view::{ContainerKey, ProgramState};
 
+mod programs;
+
 fn fast() -> Pods {
     Pods::new(Settings::default())
 }
@@ -284,8 +286,8 @@ fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
         let mut stand = stand(&pods, &[pod("p", &spec, &json!({}))]);
         stand.settle(0, &key("p"));
         let uid = stand.pod("p").metadata.uid.clone();
-        let exited = ProgramState::Exited { code: 9, at: stand.now };
-        let program = Program { uid, run: 0, state: exited };
+        let exited = ProgramState::Exited { code: 9, at: stand.now, message: String::new() };
+        let program = Program { uid, run: 0, state: exited, failed_hook: None };
         stand.world.facts().record(ContainerKey::new(&key("p"), "i"), program, stand.now);
         stand.settle(0, &key("p"));
         let status = stand.status("p");
@@ -293,38 +295,6 @@ fn a_failed_init_container_ends_the_pod_or_is_tried_again() {
         let restarts = &status["initContainerStatuses"][0]["restartCount"];
         assert_eq!(*restarts, i64::from(policy == "Always"), "{policy}");
     }
-}
-
-#[test]
-fn programs_decide_about_their_containers() {
-    let own = Settings {
-        programs: Arc::new(["gantry.dev/echo".to_owned()].into()),
-        ..Settings::default()
-    };
-    let pods = Pods::new(own);
-    let spec = json!({
-        "restartPolicy": "Never", "containers": [{"name": "e", "image": "gantry.dev/echo"}],
-    });
-    let mut stand = stand(&pods, &[pod("p", &spec, &json!({}))]);
-    let uid = stand.pod("p").metadata.uid.clone();
-    stand.settle(0, &key("p"));
-    assert_eq!(stand.status("p")["phase"], "Running");
-    assert!(!stand.pod("p").is_ready(), "nobody listens yet");
-    let tell = |stand: &Stand<'_>, run, state| {
-        let program = Program { uid: uid.clone(), run, state };
-        stand.world.facts().record(ContainerKey::new(&key("p"), "e"), program, stand.now);
-    };
-    tell(&stand, 0, ProgramState::Running);
-    stand.settle(0, &key("p"));
-    assert!(stand.pod("p").is_ready());
-    tell(&stand, 1, ProgramState::Exited { code: 1, at: stand.now });
-    stand.settle(0, &key("p"));
-    assert_eq!(stand.status("p")["phase"], "Running", "another run is no news of this one");
-    tell(&stand, 0, ProgramState::Exited { code: 4, at: stand.now });
-    stand.settle(0, &key("p"));
-    let status = stand.status("p");
-    assert_eq!(status["phase"], "Failed");
-    assert_eq!(status["containerStatuses"][0]["state"]["terminated"]["exitCode"], 4);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Where the volumes of a container are on this machine.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::network::Later;
+use crate::pod_config::checked_path;
+
+/// Finds files of volumes by the paths that a container knows them by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mounts {
+    /// The directory that all files of the pod are below.
+    root: PathBuf,
+    /// Mounts with the longest path first.
+    mounts: Vec<Mount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mount {
+    /// Where it is in the container, in parts.
+    path: Vec<String>,
+    /// Where it is on this machine.
+    target: PathBuf,
+}
+
+/// The parts of an absolute path; none if it leaves the root.
+fn parts(path: &str) -> Option<Vec<String>> {
+    let path = path.strip_prefix('/')?;
+    let parts: Vec<&str> = path.split('/').filter(|it| !matches!(*it, "" | ".")).collect();
+    let good = !parts.contains(&"..") && !path.contains('\0');
+    good.then(|| parts.into_iter().map(str::to_owned).collect())
+}
+
+impl Mounts {
+    /// No mounts yet, of a pod whose files are below `root`.
+    #[must_use]
+    pub fn below(root: &Path) -> Self {
+        Self { root: root.to_owned(), mounts: Vec::new() }
+    }
+
+    /// The same, with one more directory or file.
+    ///
+    /// # Errors
+    /// The path in the container is not absolute, or the path in the volume leaves it.
+    pub fn with(mut self, path: &str, volume: &Path, sub_path: &str) -> Result<Self, String> {
+        let Some(path) = parts(path) else {
+            return Err(format!("the path {path:?} of a mount is not absolute or leaves its root"));
+        };
+        let target = match sub_path {
+            "" => volume.to_owned(),
+            sub_path => volume.join(checked_path(sub_path)?),
+        };
+        self.mounts.push(Mount { path, target });
+        self.mounts.sort_by_key(|it| std::cmp::Reverse(it.path.len()));
+        Ok(self)
+    }
+
+    /// Where a file is on this machine that the container knows by an absolute path. None if it is in no
+    /// volume.
+    #[must_use]
+    pub fn resolve(&self, path: &str) -> Option<PathBuf> {
+        let wanted = parts(path)?;
+        let mount = self.mounts.iter().find(|it| wanted.starts_with(&it.path))?;
+        Some(wanted[mount.path.len()..].iter().fold(mount.target.clone(), |at, it| at.join(it)))
+    }
+
+    /// Reads a file of a volume.
+    ///
+    /// A link that leads out of the pod's own directory is not followed: containers may write links into
+    /// volumes that are theirs.
+    pub fn read(&self, path: &str, most_bytes: usize) -> Later<'static, io::Result<Vec<u8>>> {
+        let (found, root) = (self.resolve(path), self.root.clone());
+        let words = format!("{path} is in no volume of this container");
+        Box::pin(async move {
+            let Some(found) = found else {
+                return Err(io::Error::new(io::ErrorKind::NotFound, words));
+            };
+            let read = move || {
+                let real = std::fs::canonicalize(&found)?;
+                if !real.starts_with(std::fs::canonicalize(&root)?) {
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, words));
+                }
+                read_bounded(&real, most_bytes)
+            };
+            tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
+        })
+    }
+}
+
+/// Reads a file that is not too large.
+pub(super) fn read_bounded(path: &Path, most_bytes: usize) -> io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    // A pipe would keep the reader waiting.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    let limit = u64::try_from(most_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    match bytes.len() > most_bytes {
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is too large")),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_mount_has_the_file() {
+        let root = Path::new("/r");
+        let mounts = Mounts::below(root)
+            .with("/etc", Path::new("/r/a"), "")
+            .unwrap()
+            .with("/etc/deep/", Path::new("/r/b"), "sub")
+            .unwrap();
+        let table = [
+            ("/etc/x", Some("/r/a/x")),
+            ("/etc//./x/y", Some("/r/a/x/y")),
+            ("/etc/deep/x", Some("/r/b/sub/x")),
+            ("/etc/deeper", Some("/r/a/deeper")),
+            ("/etc", Some("/r/a")),
+            ("/other", None),
+            ("etc/x", None),
+            ("/etc/../r", None),
+            ("/etc/\0", None),
+        ];
+        for (path, expected) in table {
+            assert_eq!(mounts.resolve(path).as_deref(), expected.map(Path::new), "{path}");
+        }
+        for (path, sub_path) in [("relative", ""), ("/a/../b", ""), ("/a", "../x"), ("/a", "/x")] {
+            Mounts::below(root).with(path, Path::new("/r/a"), sub_path).unwrap_err();
+        }
+    }
+}
