@@ -7,12 +7,10 @@ use gantry_apiserver::nodes::{
     Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
 };
 use gantry_process::clock::Clock;
-use gantry_reconcile::{Change, Kind, Observer, World};
 use gantry_sim::kubelet::annotation;
 use gantry_sim::logs::{Logs, Options, Reader, Run, readable};
 use gantry_sim::programs::ProgramObserver;
 use gantry_sim::shell::{self, Setting, Stdio};
-use gantry_sim::view::Pod;
 
 /// The containers of all pretend nodes.
 #[derive(Clone, Debug)]
@@ -88,43 +86,6 @@ impl Containers {
         match shell::run(command, &setting, stdio, &gone).await {
             Ok(code) => Ok(Exit(code)),
             Err(words) => Err(Fault::Failed(words)),
-        }
-    }
-}
-
-/// Adds to the logs of simulated containers what they print as their pods change.
-#[derive(Debug)]
-pub struct LogObserver {
-    logs: Logs,
-    clock: Clock,
-}
-
-impl LogObserver {
-    /// Adds to `logs`.
-    #[must_use]
-    pub fn new(logs: Logs, clock: Clock) -> Self {
-        Self { logs, clock }
-    }
-}
-
-impl Observer for LogObserver {
-    fn name(&self) -> &'static str {
-        "logs"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>()]
-    }
-
-    fn observe(&self, _: &World, change: &Change) {
-        let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
-        // One of the same name may have taken its place.
-        let gone = before.filter(|pod| after.is_none_or(|it| it.metadata.uid != pod.metadata.uid));
-        if let Some(pod) = gone {
-            self.logs.forget(pod.metadata.uid.as_str());
-        }
-        if let Some(pod) = after {
-            self.logs.observe(pod, self.clock.now());
         }
     }
 }

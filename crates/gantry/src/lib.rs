@@ -3,15 +3,12 @@
 pub mod cli;
 pub mod config;
 pub mod containers;
-pub mod devices;
 pub mod endpoint;
-pub mod jobs;
 pub mod kubeconfig;
 pub mod manifests;
 pub mod operator;
 pub mod output;
 pub mod overview;
-pub mod programs;
 pub mod questions;
 pub mod queue_pages;
 pub mod sample_driver;

@@ -6,8 +6,6 @@ pub mod definitions;
 mod metrics;
 mod publish;
 pub mod reload;
-pub mod scaling;
-pub(crate) mod stock;
 pub mod webhook;
 
 use std::time::Duration;
@@ -123,11 +121,11 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
     if !missing.is_empty() {
         return Ok(Ended::Missing(missing));
     }
-    let scaling = tokio::select! {
+    let prepared = tokio::select! {
         biased;
         // Either may be dropped: one only reads, the other only waits.
         () = std::future::ready(()), if shell.tasks.token().is_cancelled() => None,
-        prepared = scaling::prepare(&start, &clock) => prepared?,
+        prepared = controllers::prepare(&start, &shell, &standing) => Some(prepared?),
         signal = signals.next() => {
             tracing::info!(%signal, "told to stop before the start was done");
             shell.tasks.token().cancel();
@@ -145,8 +143,8 @@ pub async fn run(start: Start, mut shell: Shell, signals: &mut Signals) -> anyho
             token.cancel();
         }
     }
-    if !shell.tasks.token().is_cancelled() {
-        controllers::start(&start, &mut shell, &standing, scaling)?;
+    if let Some(prepared) = prepared.filter(|_| !shell.tasks.token().is_cancelled()) {
+        controllers::start(&start, &mut shell, &standing, prepared)?;
         let published = publish::start(&start, client, &mut shell, &standing);
         let Start { checked, follow, .. } = start;
         reload::start(follow, &checked, counts, published, &mut shell, &standing);

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::manifests::NAMESPACE;
 use crate::up::{Door, SOURCE};
-use crate::{devices, jobs};
 use gantry_queue::effects::admission::LeafAdmission;
 
 /// The service behind which the operator answers.
@@ -83,9 +82,11 @@ impl Questions {
     ) -> Vec<Told> {
         let devices = self.devices.map(|_| admission::configurations(&client, pods, allocator));
         let devices = devices.into_iter().flatten();
-        let devices = devices.map(|it| Told { manager: devices::MANAGER, configuration: it });
+        let devices = devices
+            .map(|it| Told { manager: gantry_placement::subsystem::MANAGER, configuration: it });
         let authors = self.authors.then(|| author::configuration(&client));
-        let authors = authors.map(|it| Told { manager: jobs::NAME, configuration: it });
+        let authors =
+            authors.map(|it| Told { manager: gantry_queue::subsystem::NAME, configuration: it });
         devices.chain(authors).collect()
     }
 }
@@ -121,7 +122,9 @@ pub async fn settle(
     // It cannot be absent while the server is there; where a server is started without it, on the
     // same directory, pods are as on any other.
     let client = |path: &str| service(NAMESPACE, path);
-    for told in questions.configurations(client, Failure::Ignore, devices::USER) {
+    for told in
+        questions.configurations(client, Failure::Ignore, gantry_placement::subsystem::ACCOUNT)
+    {
         let configuration = told.configuration;
         let kind = configuration["kind"].as_str().unwrap_or_default();
         let kind = ObjectKind::of(kind).context("a configuration is of an unknown kind")?;

@@ -2,10 +2,13 @@
 
 use std::sync::LazyLock;
 
+use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
+use gantry_controller::Handle;
 use gantry_subsystem::settings::Values;
-use gantry_subsystem::{ControllerSwitch, Feature, Subsystem};
+use gantry_subsystem::start::Reconfigure;
+use gantry_subsystem::{ControllerSwitch, Feature, Parts, Setup, Subsystem};
 
 /// Every subsystem, in the order of logs, pages and files.
 pub const SUBSYSTEMS: &[Subsystem] = &[
@@ -30,6 +33,30 @@ pub fn needed_kinds(values: &Values) -> Vec<&'static Kind> {
     let needed =
         |name: &str| features().any(|it| (it.enabled)(values) && it.definitions.contains(&name));
     KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
+}
+
+/// Starts everything that settings switch on.
+///
+/// # Errors
+/// A subsystem cannot start; the error names it.
+pub async fn start(setup: Setup<'_>) -> anyhow::Result<Parts> {
+    let mut parts = Parts::default();
+    for subsystem in SUBSYSTEMS {
+        let started = (subsystem.start)(setup).await;
+        let started = started.map_err(|error| anyhow::anyhow!(error));
+        parts.extend(started.with_context(|| format!("could not start {}", subsystem.name))?);
+    }
+    Ok(parts)
+}
+
+/// Lets other settings apply from now on.
+pub(crate) fn reconfigure(all: &[Reconfigure], values: &Values, handle: &Handle) {
+    for reconfigure in all {
+        if let Err(error) = reconfigure(values, handle) {
+            // Both they are made of were valid, and no rule spans them: a test says so.
+            tracing::error!(%error, "could not use the configuration in force");
+        }
+    }
 }
 
 #[cfg(test)]

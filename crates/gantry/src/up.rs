@@ -7,8 +7,8 @@ mod certificates;
 mod default_class;
 mod metrics_api;
 mod node_groups;
-mod programs;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,43 +16,35 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use gantry_api::object::KINDS;
 use gantry_api::yaml;
-use gantry_apiserver::{Api, Caller};
-use gantry_controller::{Actor, Handle, Meters, Options, Outside, Seat, Shell, transport};
-use gantry_placement::AdminQuota;
-use gantry_placement::effects::config_inquiry;
+use gantry_apiserver::{Api, Caller, Certificate};
+use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell, transport};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_queue::UserAccess;
-use gantry_queue::subsystem::configuration;
+use gantry_queue::effects::admission::LeafAdmission;
 use gantry_reconcile::names::fingerprint;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope};
+use gantry_scaling::subsystem::EMBEDDED_NAMESPACE;
 use gantry_serve::pki::RequestSigner;
-use gantry_sim::effects::scale_inquiry;
+use gantry_sim::effects::{PodRuntime, Transport, scale_inquiry};
 use gantry_sim::logs::Logs;
-use gantry_sim::programs::{Registry, programs};
+use gantry_sim::pod_config::ApiServer;
 use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::Node;
 use gantry_sim::{Brief, Member, kubelet};
 use gantry_subsystem::settings::Values;
+use gantry_subsystem::start::{Clients, Offers};
+use gantry_subsystem::{Host, Identity, Parts, Setup, StartError};
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::containers::LogObserver;
-use crate::devices;
-use crate::jobs::admission::LeafAdmission;
-use crate::jobs::{self, Rights};
-use crate::operator::stock::StockMetrics;
 use crate::status_page::{ConfigurationStatus, StatusPage};
+use crate::subsystems::{self, SUBSYSTEMS};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
-use gantry_queue::effects::admission::LeafAdmission;
-use gantry_queue::effects::kind_discovery::OwnRights;
-use node_groups::NodeGroups;
-use programs::ProgramFacts;
 
 /// Where the state of the controllers is shown.
 pub const STATUS_PATH: &str = "/gantry/status";
@@ -155,15 +147,16 @@ impl Door {
 ///
 /// # Errors
 /// The server refuses one of them.
-pub async fn install_kinds(door: &Door, access: UserAccess) -> anyhow::Result<usize> {
+pub async fn install_kinds(door: &Door, values: &Values) -> anyhow::Result<usize> {
     for kind in KINDS {
         let definition = serde_json::to_value(kind.crd())?;
         let path = path_of(&definition)?;
         let installed = door.install(&path, &definition).await;
         installed.with_context(|| format!("could not install {}", kind.crd_name()))?;
     }
-    let rights = gantry_sim::rights::rights().into_iter().chain(devices::rights());
-    let rights = rights.chain(accounts::rights(access));
+    let accounts = SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(values));
+    let rights = gantry_sim::rights::rights().into_iter().chain(accounts::rights());
+    let rights = rights.chain(accounts.flat_map(|it| it.objects()));
     for object in gantry_api::roles::roles().into_iter().chain(rights) {
         let path = path_of(&object)?;
         let installed = door.install(&path, &object).await;
@@ -250,6 +243,10 @@ pub struct Settings {
     pub scheduler: bool,
     /// The settings of the subsystems.
     pub values: Values,
+    /// Where the files of pods with programs are.
+    pub pods: PathBuf,
+    /// Where pods reach the server.
+    pub api_server: ApiServer,
 }
 
 /// What runs beside the API server.
@@ -257,6 +254,7 @@ pub struct Settings {
 pub struct Cluster {
     handle: Handle,
     kubelet: kubelet::Settings,
+    runtime: PodRuntime,
     arrivals: Arc<Arrivals>,
     controllers: usize,
 }
@@ -266,7 +264,7 @@ pub struct Cluster {
 ///
 /// # Errors
 /// A mistake in the wiring.
-pub fn start(
+pub async fn start(
     api: &Api,
     settings: &Settings,
     logs: &Logs,
@@ -276,64 +274,40 @@ pub fn start(
 ) -> anyhow::Result<Cluster> {
     let clock = tasks.clock().clone();
     let started = clock.now();
-    let registry = Registry::own();
-    let kubelet = kubelet::Settings {
-        profile: settings.profile,
-        programs: Arc::new(registry.images()),
-        ..kubelet::Settings::default()
+    let runtime = PodRuntime {
+        api_server: Some(settings.api_server.clone()),
+        transport: Some(in_process(api)),
+        directory: Some(settings.pods.clone()),
+        ..PodRuntime::new(settings.profile, logs.clone())
     };
-    let (programs, runner) = programs(registry, kubelet.clone());
+    let setup = Setup {
+        values: &settings.values,
+        host: Host::Embedded,
+        namespace: &|| Ok(EMBEDDED_NAMESPACE.to_owned()),
+        clock: &clock,
+        metrics,
+        clients: &EmbeddedClients(api),
+        runs: &|_| true,
+        offers: &Offers::default().with(leaves.clone()).with(runtime.clone()),
+    };
+    let Parts { mut seats, mut outside, filters, background, reconfigure: _ } =
+        subsystems::start(setup).await?;
+    seats.extend(control_plane(api, settings, started));
     let arrivals = Arc::new(Arrivals::default());
-    let mut outside = Outside::default();
-    outside.observers.push(Arc::new(LogObserver::new(logs.clone(), clock.clone())));
     outside.observers.push(Arc::<Arrivals>::clone(&arrivals));
-    outside.observers.push(Arc::new(programs));
-    outside.inquiries.push(config_inquiry(devices::door(api).client(), clock.clone()));
     let sampling = Sampling::of_profile(settings.profile);
     let autoscaler = accounts::autoscaler(api).client();
     outside.inquiries.push(scale_inquiry(autoscaler, clock.clone(), sampling));
-    let reader = accounts::reader(api).client();
-    let mut seats = members(api, settings, &kubelet, started);
     let controllers = seats.len();
     let meters = Meters::register(metrics)?;
-    let values = &settings.values;
-    let queue = match configuration::is_enabled(values) {
-        true => Some(jobs::Part::new(configuration::embedded_settings(values)?, metrics)?),
-        false => None,
-    };
-    let chooses = queue.as_ref().filter(|_| values.is_on("instascale.inferShapes"));
-    let live = chooses.map(jobs::Part::live);
-    let NodeGroups { seats: groups, filter, stock } =
-        node_groups::seats(&accounts::scaling(api), live, metrics)?;
-    outside.observers.push(Arc::<StockMetrics>::clone(&stock));
-    seats.extend(groups);
-    let actor = Arc::new(jobs::actor(account).acting_for_users());
-    seats.extend(queue.iter().flat_map(|part| part.seats(&actor, |_| true)));
-    outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
-    outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
-    let options = Options {
-        in_flight: 64,
-        outside,
-        facts: jobs::FACTS.into_iter().collect(),
-        filters: [filter].into(),
-        ..Options::default()
-    };
+    let reader = accounts::reader(api).client();
+    let options = Options { in_flight: 64, outside, filters, ..Options::default() };
     let shell = Shell::new(clock.clone(), fastrand::Rng::new(), reader, seats, options, meters)?;
     let handle = shell.handle();
     let inner = tasks.child();
     tasks.spawn("controllers", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     metrics_api::serve(api, &handle, &clock, sampling);
-    if let Some(part) = queue {
-        part.follow(tasks, &handle);
-        leaves.follow(part.admission());
-    }
-    stock.spawn(tasks, &handle);
-    let facts = ProgramFacts { handle: handle.clone(), logs: logs.clone(), clock: clock.clone() };
-    let (inner, world) = (tasks.child(), Arc::clone(handle.world()));
-    tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
-        runner.run(inner, world, Arc::new(facts)).await;
-        Ok(())
-    });
+    background.into_iter().for_each(|begin| begin(tasks, &handle));
     // `gantry queue` and `gantry explain` decide by the same settings; the keys are the operator's.
     let configuration = ConfigurationStatus {
         source: "gantry up".to_owned(),
@@ -355,25 +329,48 @@ pub fn start(
         };
         page.to_json()
     });
-    Ok(Cluster { handle, kubelet, arrivals, controllers })
+    let kubelet = kubelet::Settings::default();
+    Ok(Cluster { handle, kubelet, runtime, arrivals, controllers })
 }
 
-/// Which controllers run, and in whose name.
-fn members(
-    api: &Api,
-    settings: &Settings,
-    kubelet: &kubelet::Settings,
-    started: Timestamp,
-) -> Vec<Seat> {
-    let mut members = gantry_sim::members(&Brief {
-        kubelet: kubelet.clone(),
+/// The clients of accounts on the embedded server.
+struct EmbeddedClients<'a>(&'a Api);
+
+impl Clients for EmbeddedClients<'_> {
+    fn writer(&self, account: &Identity) -> Result<kube::Client, StartError> {
+        let door = Door::of(self.0, Caller::authenticated(&account.user, &account.groups));
+        Ok(if account.for_users { door.client_for_users() } else { door.client() })
+    }
+
+    fn reader(&self, account: &Identity) -> Result<kube::Client, StartError> {
+        let caller = Caller::authenticated(&account.user, &account.groups);
+        Ok(Door::of(self.0, caller).client())
+    }
+}
+
+/// A way to the server in the same process, for requests of pods: each shows its own token.
+fn in_process(api: &Api) -> Transport {
+    let api = api.clone();
+    Arc::new(move |request| {
+        let api = api.clone();
+        Box::pin(async move {
+            let caller = api.authenticate(request.headers(), Certificate::Absent);
+            let answer = api.handle(request, caller).await;
+            Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
+        })
+    })
+}
+
+/// The scheduler and the controllers that every Kubernetes has, and in whose name they act.
+fn control_plane(api: &Api, settings: &Settings, started: Timestamp) -> Vec<Seat> {
+    let mut members = gantry_sim::members::control_plane(&Brief {
+        kubelet: kubelet::Settings { profile: settings.profile, ..kubelet::Settings::default() },
         started,
         certificates: settings.certificates.clone(),
         zones: jiff::tz::db().clone(),
         authority: Some(Arc::new(OwnAuthority::new(settings.signer.clone()))),
     });
     members.retain(|member| settings.scheduler || member.controller.name() != "scheduler");
-    members.extend(devices::members(AdminQuota::Optional));
     let seat = |member: Member| {
         let Member { controller, user, groups, manager, component, workers } = member;
         let groups: Vec<String> = groups.iter().map(|it| (*it).to_owned()).collect();
@@ -385,6 +382,12 @@ fn members(
 }
 
 impl Cluster {
+    /// What programs in simulated pods are run with.
+    #[must_use]
+    pub fn runtime(&self) -> &PodRuntime {
+        &self.runtime
+    }
+
     /// How many controllers run.
     #[must_use]
     pub fn controllers(&self) -> usize {
@@ -422,7 +425,7 @@ impl Cluster {
             }
         };
         for (name, group) in shapes.iter().filter_map(node_groups::group) {
-            let path = ApiPath::object("v1", node_groups::NAMESPACE, "configmaps", name)?;
+            let path = ApiPath::object("v1", EMBEDDED_NAMESPACE, "configmaps", name)?;
             let installed = door.install(&path, &group).await;
             installed.with_context(|| format!("could not make {path}"))?;
         }

@@ -34,8 +34,8 @@ mod results;
 mod scheduler;
 mod standing;
 
-pub mod subsystem;
 pub mod effects;
+pub mod subsystem;
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,9 @@
 
 pub mod configuration;
 mod explain;
+mod start;
 
-use gantry_subsystem::access::{READ, webhook_rules};
+use gantry_subsystem::access::{Account, READ, webhook_rules};
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 use serde_json::Value;
 
@@ -42,9 +43,16 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         ],
     }],
     grants,
+    accounts: |_| vec![Account::new(ACCOUNT, rules())],
+    start: |setup| Box::pin(async move { start::start(setup) }),
     explain: &[explain::CLAIM],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events"), ("v1", "resourcequotas")],
 };
+
+/// Who the controllers are to the embedded server. What drivers trust is written by this user alone.
+pub const ACCOUNT: &str = "system:gantry:devices";
+/// Who owns the fields that are written.
+pub const MANAGER: &str = "gantry-devices";
 
 fn grants() -> Vec<Grant> {
     let both = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];

@@ -62,8 +62,8 @@ pub mod state;
 pub mod status;
 pub mod unreachable;
 
-pub mod subsystem;
 pub mod effects;
+pub mod subsystem;
 
 #[cfg(test)]
 mod scenarios;

@@ -1,14 +1,18 @@
 //! The queue as a subsystem: its settings, and what it may do.
 
 pub mod configuration;
+mod start;
 
-use gantry_subsystem::access::{READ, webhook_rules};
+use gantry_subsystem::access::{Account, READ, named_rule, webhook_rules};
+use gantry_subsystem::settings::Values;
 use gantry_subsystem::{
     ControllerSwitch, Feature, Grant, Membership, SettingsSection, Subsystem, rule,
 };
 use serde_json::Value;
 
 use crate::author;
+
+pub use start::NAME;
 
 /// The queue.
 pub const SUBSYSTEM: Subsystem = Subsystem {
@@ -43,6 +47,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         },
     ],
     grants,
+    accounts,
+    start: |setup| Box::pin(async move { start::start(setup) }),
     explain: &[],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
@@ -54,6 +60,28 @@ pub const WRAPPED_LABEL: &str = "gantry.dev/aggregate-to-wrapped-kinds";
 
 const WRAPPED_FILE: &str = "30-wrapped-kinds.yaml";
 const WRAPPED: &[&str] = &["create", "delete", "get", "list", "watch"];
+
+/// Who the queue is to the embedded server, where it admits AppWrappers and creates what they wrap.
+const ACCOUNT: &str = "system:gantry:queue";
+
+fn accounts(values: &Values) -> Vec<Account> {
+    let mut all = rules();
+    all.extend(quota_rules());
+    all.push(rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]));
+    all.push(named_rule(
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        &[author::CONFIGURATION],
+        &["get"],
+    ));
+    // Any kind may be wrapped. What is wrapped is created by its author, unless that is switched off.
+    let wrapped: &[&str] = match values.is_on("mcad.checkUserAccess") {
+        true => &["delete"],
+        false => &["create", "delete"],
+    };
+    all.push(rule("*", &["*"], wrapped));
+    vec![Account::new(ACCOUNT, all)]
+}
 
 fn grants() -> Vec<Grant> {
     let reviews = rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]);

@@ -5,11 +5,15 @@
 //! again: the shell does that for as long as it is wanted.
 
 mod call;
+mod connect;
+mod metrics;
 mod ocm;
 mod pools;
 mod secret;
 
 pub use call::{CallError, Endpoints, SERVICE, TOKENS, may_call};
+pub use connect::ConnectError;
+pub use metrics::StockMetrics;
 pub use ocm::{Cluster, Ocm};
 pub use pools::Pools;
 pub use secret::Secret;

@@ -2,8 +2,10 @@
 
 pub mod configuration;
 mod explain;
+mod start;
 
-use gantry_subsystem::access::{READ, Reach, named_rule};
+use gantry_subsystem::access::{Account, READ, Reach, named_rule};
+use gantry_subsystem::settings::Values;
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 
 /// Scaling.
@@ -20,9 +22,11 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         name: "scaling",
         enabled: |values| values.is_on("instascale.enabled"),
         definitions: &["appwrappers.workload.codeflare.dev"],
-        controllers: &[ControllerSwitch::on("scaling")],
+        controllers: CONTROLLERS,
     }],
     grants,
+    accounts,
+    start: |setup| Box::pin(start::start(setup)),
     explain: &[explain::NODE],
     gather: &[
         ("v1", "nodes"),
@@ -31,8 +35,26 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     ],
 };
 
+const CONTROLLERS: &[ControllerSwitch] = &[ControllerSwitch::on("scaling")];
+
 /// The ConfigMap that says what was granted, in the operator's namespace.
 pub const LEDGER: &str = "gantry-scaling";
+
+/// Who scaling is to the embedded server, where it adds simulated nodes.
+const ACCOUNT: &str = "system:gantry:scaling";
+/// Where the ledger and the groups of simulated nodes are there.
+pub const EMBEDDED_NAMESPACE: &str = "kube-system";
+
+fn accounts(_: &Values) -> Vec<Account> {
+    let everywhere = vec![
+        rule("", &["nodes"], &["create", "delete"]),
+        rule("workload.codeflare.dev", &["appwrappers"], &["patch"]),
+        rule("", &["events"], &["create", "patch"]),
+    ];
+    let ledger = vec![rule("", &["configmaps"], &["create", "patch"])];
+    let within = Some((EMBEDDED_NAMESPACE, ledger));
+    vec![Account { within, ..Account::new(ACCOUNT, everywhere) }]
+}
 
 fn grants() -> Vec<Grant> {
     const FILE: &str = "optional/scaling.yaml";

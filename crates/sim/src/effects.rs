@@ -1,10 +1,13 @@
-//! What the simulated controllers read outside of caches: the scales of what autoscalers move.
+//! What the simulation does beside deciding: it reads the scales of what autoscalers move, and runs programs in
+//! simulated pods.
+
+mod pod_programs;
 
 use std::fmt;
 use std::sync::Arc;
 
 use gantry_controller::discovery;
-use gantry_controller::outside::{AnyInquiry, Asks, Later, Responder};
+use gantry_controller::outside::{AnyInquiry, Asks, Later, Responder, ResponderContext};
 use gantry_controller::read::{self, Bounds};
 use gantry_process::clock::Clock;
 use gantry_reconcile::{ApiPath, Uid};
@@ -12,6 +15,8 @@ use kube::Client;
 
 use crate::autoscaling::{READ_TIMEOUT, ScaleInquiry};
 use crate::usage::Sampling;
+pub use pod_programs::{PodAccounts, PodRuntime, Programs, Transport, over_network};
+
 use crate::view::{AutoscalerTarget, Scale, ScaleTarget, TargetScale};
 
 /// What reading one scale may take.
@@ -42,16 +47,20 @@ impl Responder<TargetScale> for ScaleReader {
     fn answer<'a>(
         &'a self,
         target: &'a AutoscalerTarget,
+        _: &'a ResponderContext,
     ) -> Later<'a, Result<TargetScale, String>> {
-        Box::pin(async move {
-            let read = self.clock.timeout(READ_TIMEOUT, self.read(target)).await;
-            let late = || format!("no answer within {} seconds", READ_TIMEOUT.as_secs());
-            Ok(TargetScale(read.unwrap_or_else(|_| Err(late()))))
-        })
+        Box::pin(async move { Ok(self.scale(target).await) })
     }
 }
 
 impl ScaleReader {
+    /// The scale of a target within a time, or why it cannot be had.
+    async fn scale(&self, target: &AutoscalerTarget) -> TargetScale {
+        let read = self.clock.timeout(READ_TIMEOUT, self.read(target)).await;
+        let late = || format!("no answer within {} seconds", READ_TIMEOUT.as_secs());
+        TargetScale(read.unwrap_or_else(|_| Err(late())))
+    }
+
     /// The scale of a target, or why it cannot be had.
     async fn read(&self, target: &AutoscalerTarget) -> Result<Scale, String> {
         let AutoscalerTarget { namespace, target: ScaleTarget { api_version, kind, name } } =
@@ -142,7 +151,7 @@ mod tests {
         ];
         for (version, kind, name, expected) in table {
             let target = target(version, kind, name);
-            let read = reader.answer(&target).await.unwrap();
+            let read = reader.scale(&target).await;
             assert_eq!(read.0, expected.map_err(str::to_owned), "{target:?}");
         }
     }
@@ -152,8 +161,8 @@ mod tests {
         let hand = Hand::at(Timestamp::UNIX_EPOCH);
         let (reader, slow) = (reader(hand.clock()), target("apps/v1", "Deployment", "slow"));
         let wait = READ_TIMEOUT + std::time::Duration::from_secs(1);
-        let (read, ()) = tokio::join!(reader.answer(&slow), hand.advance(wait));
-        let why = read.unwrap().0.unwrap_err();
+        let (read, ()) = tokio::join!(reader.scale(&slow), hand.advance(wait));
+        let why = read.0.unwrap_err();
         assert!(why.starts_with("no answer"), "{why}");
     }
 }

@@ -7,6 +7,7 @@
 //! which order options apply, is as a kubelet does it.
 
 mod observe;
+mod observer;
 mod ring;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use self::observer::LogObserver;
 use self::ring::{Ring, Taken};
 
 /// The annotation of a pod that says what its containers say first, a line each.

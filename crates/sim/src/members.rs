@@ -72,8 +72,15 @@ const WORKERS: usize = 4;
 /// Everyone.
 #[must_use]
 pub fn members(brief: &Brief) -> Vec<Member> {
-    let mut members = controllers(brief);
+    let mut members = control_plane(brief);
     members.extend(nodes(&brief.kubelet));
+    members
+}
+
+/// Everyone but the nodes.
+#[must_use]
+pub fn control_plane(brief: &Brief) -> Vec<Member> {
+    let mut members = controllers(brief);
     members.push(Member {
         controller: Arc::new(Scheduler),
         user: "system:kube-scheduler".to_owned(),

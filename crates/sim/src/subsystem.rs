@@ -1,6 +1,7 @@
 //! The simulation of nodes as a subsystem: its settings, and what it may do on a cluster.
 
 mod explain;
+mod start;
 
 use gantry_subsystem::access::{READ, Reach};
 use gantry_subsystem::settings::{Effect, Form, Key, Usual};
@@ -26,6 +27,8 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         ],
     }],
     grants,
+    accounts: |_| Vec::new(),
+    start: |setup| Box::pin(async move { start::start(setup) }),
     explain: &[explain::NODE],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
@@ -49,14 +52,19 @@ fn grants() -> Vec<Grant> {
         Grant::new(
             FILE,
             NAME,
-            "Lets the operator speak for pretended nodes and their pods; for \
-             simulation.enabled. It can then write the status of every node and pod.",
+            "Lets the operator speak for simulated nodes and their pods; for \
+             simulation.enabled. It can then write the status of every node and pod, read \
+             every ConfigMap and Secret by its name, and act as every service account: pods \
+             on such nodes are shown what they name, and their programs act as their account.",
             vec![
                 rule("", &["nodes"], &["patch"]),
                 rule("", &["nodes/status", "pods/status"], &["patch"]),
                 // Whether what pods claim is there before they start.
                 rule("resource.k8s.io", &["resourceclaims"], READ),
                 rule("", &["persistentvolumeclaims"], READ),
+                // What pods name in variables and volumes, and who their programs are.
+                rule("", &["configmaps", "secrets"], &["get"]),
+                rule("", &["serviceaccounts/token"], &["create"]),
             ],
         ),
         Grant::new(

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use crate::access::Grant;
+use crate::access::{Account, Grant};
 use crate::explain::ExplainPage;
 use crate::settings::{Alias, Key, Report, Values};
+use crate::start::{Setup, Starting};
 
 /// A subsystem of Gantry, described once.
 #[derive(Clone, Copy)]
@@ -19,6 +20,10 @@ pub struct Subsystem {
     pub features: &'static [Feature],
     /// What the operator may do for it.
     pub grants: fn() -> Vec<Grant>,
+    /// The accounts that it acts as on the embedded server, and what they may do there.
+    pub accounts: fn(&Values) -> Vec<Account>,
+    /// Starts what settings switch on.
+    pub start: for<'a> fn(Setup<'a>) -> Starting<'a>,
     /// Its pages of `gantry explain`.
     pub explain: &'static [ExplainPage],
     /// The kinds beside its definitions whose objects `gantry gather` collects, as API version and plural. Never

@@ -9,6 +9,8 @@ pub mod settings;
 pub mod access;
 pub mod descriptor;
 pub mod explain;
+pub mod start;
 
 pub use access::{Grant, Membership, Reach, rule};
 pub use descriptor::{ControllerSwitch, Feature, SettingsSection, Subsystem};
+pub use start::{Host, Identity, Parts, Setup, StartError, Starting};

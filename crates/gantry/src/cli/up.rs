@@ -12,9 +12,8 @@ use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::Signals;
 use gantry_process::tasks::{self, Tasks};
-use gantry_queue::UserAccess;
+use gantry_queue::effects::admission::LeafAdmission;
 use gantry_sim::logs::Logs;
-use gantry_sim::programs::PodNetwork;
 use gantry_store::{Durability, OpenError, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +29,6 @@ use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
 use crate::version::VERSION;
 use crate::{config, kubeconfig};
-use gantry_queue::effects::admission::LeafAdmission;
 
 /// Run a whole cluster on this machine: API server, nodes, scheduler and controllers.
 ///
@@ -197,8 +195,9 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     apiserver::watch_store(&store, &mut tasks);
     progress.done(output, "api server", &format!("https://{address}"));
     let door = Door::of_server(&api);
-    let access = if check_user_access { UserAccess::OnBehalf } else { UserAccess::Unchecked };
-    let kinds = up::install_kinds(&door, access).await?;
+    let values =
+        values(&Switches { quota, check_user_access, infer_shapes, no_queue, devices_mode });
+    let kinds = up::install_kinds(&door, &values).await?;
     // Where the queue is an operator's, recording authors is too.
     let authors = check_user_access && !no_queue;
     let asked = Questions { devices: Some(devices_mode.into()), authors };
@@ -210,19 +209,14 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         certificates: authority,
         signer,
         scheduler: !no_scheduler,
-        values: values(&Switches {
-            quota,
-            check_user_access,
-            infer_shapes,
-            no_queue,
-            devices_mode,
-        }),
+        values,
         pods: directory.join("pods"),
         api_server: server::reached_at(address),
-        network: PodNetwork::default(),
     };
-    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves)?;
-    containers.show_environments_of(cluster.programs());
+    let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves).await?;
+    if let Some(programs) = cluster.runtime().observer.get() {
+        containers.show_environments_of(programs);
+    }
     let count = cluster.controllers();
     cluster.filled(&clock).await?;
     progress.done(output, "controllers", &format!("{count} running"));

@@ -1,6 +1,5 @@
 //! Starts the controllers that are switched on, and says how they fare.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,52 +11,49 @@ use axum::{Extension, Json, Router};
 use gantry_controller::lease::{self, LeaseLost};
 use gantry_controller::rate::Rate;
 use gantry_controller::transport::{Gate, to_cluster, to_cluster_behind};
-use gantry_controller::{Actor, Filter, Handle, Meters, Options, Permit, Seat};
-use gantry_placement::effects::config_inquiry;
+use gantry_controller::{Handle, Meters, Options, Permit};
 use gantry_process::clock::Clock;
 use gantry_process::health::{Peer, Probe};
-use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{Lost, OnLoss};
-use gantry_queue::Live;
-use gantry_queue::subsystem::configuration;
-use gantry_reconcile::{Observer, Place, Resource};
-use gantry_scaling::subsystem::configuration::Configuration;
-use gantry_sim::kubelet;
-use gantry_sim::members::{self, Member};
-use gantry_sim::subsystem::NODE_LEASES;
-use gantry_sim::view::Lease;
+use gantry_queue::effects::admission::LeafAdmission;
+use gantry_sim::effects::{PodRuntime, over_network};
+use gantry_sim::kubelet::Profile;
+use gantry_sim::logs::Logs;
+use gantry_sim::pod_config::ApiServer;
+use gantry_subsystem::settings::Values;
+use gantry_subsystem::start::{Clients, Offers, Reconfigure};
+use gantry_subsystem::{Host, Identity, Parts, Setup, StartError};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::reload::Board;
-use super::scaling::Part;
 use super::{Shell, Start};
-use crate::config::operator::{Checked, LeaderElection, Operator};
-use crate::config::values::Values;
-use crate::devices;
-use crate::jobs::admission::LeafAdmission;
-use crate::jobs::{self, Rights};
+use crate::config::operator::{LeaderElection, Operator};
 use crate::status_page::StatusPage;
-use crate::subsystems::CONTROLLERS;
+use crate::subsystems::{self, CONTROLLERS};
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
 /// time is for the last events and for giving the lease back.
 const LAST_WRITES: Duration = Duration::from_secs(4);
 
 /// How the controllers fare, for probes and people. Clones see the same.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Standing {
     clock: Clock,
     started: Timestamp,
     controllers: Arc<OnceLock<Result<Handle, String>>>,
-    /// The queue, if it runs.
-    queue: Arc<OnceLock<jobs::Part>>,
+    /// What is told of settings that changed.
+    reconfigure: Arc<OnceLock<Vec<Reconfigure>>>,
     /// What the API server is answered about the leaves of AppWrappers.
     pub(super) leaves: LeafAdmission,
-    /// Scaling, if it runs.
-    scaling: Arc<OnceLock<Part>>,
     /// How the configuration fares.
     pub(super) configuration: Board,
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "Standing({:?})", self.ready())
+    }
 }
 
 impl Standing {
@@ -67,9 +63,8 @@ impl Standing {
             clock: clock.clone(),
             started: clock.now(),
             controllers: Arc::default(),
-            queue: Arc::default(),
+            reconfigure: Arc::default(),
             leaves: LeafAdmission::default(),
-            scaling: Arc::default(),
             configuration: Board::default(),
         }
     }
@@ -107,18 +102,10 @@ impl Standing {
         }
     }
 
-    /// Lets the queue decide by other settings, and scaling by other limits, from now on.
-    pub(super) fn set_limits(&self, values: &Values) {
-        // Both it is made of were valid, and no rule spans them: a test says so.
-        let failed = |error: serde_json::Error| {
-            tracing::error!(%error, "could not use the configuration in force");
-        };
-        if let Some(queue) = self.queue.get() {
-            configuration::settings(values).map_or_else(failed, |it| queue.set(it));
-        }
-        if let Some(scaling) = self.scaling.get() {
-            let limits = Configuration::read(values).map(|it| it.limits());
-            limits.map_or_else(failed, |it| scaling.set_limits(it));
+    /// Lets other settings of subsystems apply from now on.
+    pub(super) fn reconfigure(&self, values: &Values) {
+        if let (Some(all), Some(Ok(handle))) = (self.reconfigure.get(), self.controllers.get()) {
+            subsystems::reconfigure(all, values, handle);
         }
     }
 
@@ -153,6 +140,41 @@ impl Standing {
     }
 }
 
+/// Finds out what is to run, and with what: the part of the start that asks the cluster.
+///
+/// # Errors
+/// A client could not be made, or a subsystem cannot start.
+pub(super) async fn prepare(
+    start: &Start,
+    shell: &Shell,
+    standing: &Standing,
+) -> anyhow::Result<Prepared> {
+    let gate = Gate::default();
+    let clients = OperatorClients { config: &start.config, gate: gate_of(start, &gate) };
+    let settings = &start.checked.settings;
+    let runs = |name: &str| is_chosen(settings, name);
+    let namespace = || Ok(start.follow.sources.own_namespace()?);
+    let offers = Offers::default().with(standing.leaves.clone()).with(pod_runtime(start)?);
+    let setup = Setup {
+        values: &start.checked.values,
+        host: Host::Cluster,
+        namespace: &namespace,
+        clock: shell.tasks.clock(),
+        metrics: &shell.metrics,
+        clients: &clients,
+        runs: &runs,
+        offers: &offers,
+    };
+    Ok(Prepared { parts: subsystems::start(setup).await?, gate })
+}
+
+/// What is to run.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    parts: Parts,
+    gate: Gate,
+}
+
 /// Starts every controller that is switched on; their tasks belong to the shell.
 ///
 /// An operator in which nothing runs is alive and never ready: nobody shall think otherwise.
@@ -163,68 +185,30 @@ pub(super) fn start(
     start: &Start,
     shell: &mut Shell,
     standing: &Standing,
-    scaling: Option<Part>,
+    prepared: Prepared,
 ) -> anyhow::Result<()> {
-    let settings = &start.checked.settings;
-    let values = &start.checked.values;
-    let members = chosen(&start.checked)?;
-    let queue = queue(&start.checked, &shell.metrics)?;
-    if members.is_empty() && scaling.is_none() && queue.is_none() {
+    let Prepared { parts, gate } = prepared;
+    if parts.is_empty() {
         let why = "no controllers are switched on";
         // Nothing else is ever said.
         let _ = standing.controllers.set(Err(why.to_owned()));
         tracing::warn!("{why}: nothing will be reconciled");
         return Ok(());
     }
-    let gate = Gate::default();
-    let client = match start.lease_namespace {
-        Some(_) => to_cluster_behind(start.config.clone(), gate.clone()),
-        None => to_cluster(start.config.clone()),
-    };
-    let client = client.context("could not make a client for writes")?;
-    let mut seats: Vec<Seat> = members.into_iter().map(|member| seat(member, &client)).collect();
-    let actor = Arc::new(jobs::actor(client.clone()));
-    seats
-        .extend(queue.iter().flat_map(|part| part.seats(&actor, |name| is_chosen(settings, name))));
-    let live = match &queue {
-        Some(part) => part.live(),
-        None => Live::new(configuration::settings(values)?),
-    };
-    if let Some(part) = &scaling {
-        seats.extend(part.seats(&client, live));
-    }
+    let Parts { seats, outside, filters, background, reconfigure } = parts;
     let reader = to_cluster(start.config.clone()).context("could not make a client for reads")?;
     let mut jitter = fastrand::Rng::new();
-    let mut options = options(start, &mut jitter)?;
-    scaling.iter().for_each(|part| part.settle(&mut options));
-    let stock = scaling.as_ref().map(|part| part.stock(&shell.metrics)).transpose()?;
-    options.outside.observers.extend(stock.iter().map(|it| Arc::clone(it) as Arc<dyn Observer>));
-    options.outside.observers.extend(queue.iter().flat_map(jobs::Part::observers));
-    options.outside.inquiries.extend(queue.iter().flat_map(jobs::Part::inquiries));
+    let options = Options { outside, filters, ..options(start, &mut jitter)? };
     let meters = Meters::register(&shell.metrics)?;
     let clock = shell.tasks.clock().clone();
-    if values.is_on("devices.enabled") {
-        let client =
-            to_cluster(start.config.clone()).context("could not make a client for configs")?;
-        options.outside.inquiries.push(config_inquiry(client, clock.clone()));
-    }
     let controllers = gantry_controller::Shell::new(clock, jitter, reader, seats, options, meters)?;
     let handle = controllers.handle();
     gate.obey(handle.permit().clone());
     if start.lease_namespace.is_some() {
         watch_lease(shell, &handle)?;
     }
-    if let Some(part) = queue {
-        part.follow(&mut shell.tasks, &handle);
-        standing.leaves.follow(part.admission());
-        let _ = standing.queue.set(part);
-    }
-    if let Some(stock) = stock {
-        stock.spawn(&mut shell.tasks, &handle);
-    }
-    if let Some(part) = scaling {
-        let _ = standing.scaling.set(part);
-    }
+    background.into_iter().for_each(|begin| begin(&mut shell.tasks, &handle));
+    let _ = standing.reconfigure.set(reconfigure);
     let _ = standing.controllers.set(Ok(handle));
     let tasks = shell.tasks.child();
     shell.tasks.spawn("controllers", OnLoss::EndOwner, move |_| async move {
@@ -233,14 +217,29 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The queue, if it is switched on and one of its controllers is.
-fn queue(checked: &Checked, metrics: &Metrics) -> anyhow::Result<Option<jobs::Part>> {
-    let Checked { settings, values, .. } = checked;
-    let mut controllers = gantry_queue::subsystem::SUBSYSTEM.features[0].controllers.iter();
-    if !configuration::is_enabled(values) || !controllers.any(|it| settings.runs(*it)) {
-        return Ok(None);
+/// The gate of those who write, where several compete.
+fn gate_of(start: &Start, gate: &Gate) -> Option<Gate> {
+    start.lease_namespace.is_some().then(|| gate.clone())
+}
+
+/// Clients of the operator: on a cluster of somebody else it is nobody but itself.
+struct OperatorClients<'a> {
+    config: &'a kube::Config,
+    gate: Option<Gate>,
+}
+
+impl Clients for OperatorClients<'_> {
+    fn writer(&self, _: &Identity) -> Result<kube::Client, StartError> {
+        let client = match &self.gate {
+            Some(gate) => to_cluster_behind(self.config.clone(), gate.clone()),
+            None => to_cluster(self.config.clone()),
+        };
+        Ok(client?)
     }
-    Ok(Some(jobs::Part::new(configuration::settings(values)?, metrics)?))
+
+    fn reader(&self, _: &Identity) -> Result<kube::Client, StartError> {
+        Ok(to_cluster(self.config.clone())?)
+    }
 }
 
 /// Whether a controller is switched on by itself.
@@ -248,31 +247,23 @@ fn is_chosen(settings: &Operator, name: &str) -> bool {
     CONTROLLERS.iter().find(|it| it.name == name).is_some_and(|it| settings.runs(*it))
 }
 
-/// The controllers that are switched on, with their part and by themselves.
-fn chosen(checked: &Checked) -> anyhow::Result<Vec<Member>> {
-    let Checked { settings, values, .. } = checked;
-    let mut members = Vec::new();
-    if values.is_on("simulation.enabled") {
-        members.extend(members::nodes(&kubelet::Settings::default()));
-    }
-    let devices = gantry_placement::subsystem::configuration::Configuration::read(values)?;
-    if devices.enabled {
-        members.extend(devices::members(devices.admin_quota()));
-    }
-    members.retain(|member| is_chosen(settings, member.controller.name()));
-    Ok(members)
-}
-
-/// A member under the operator's own name: on a cluster of somebody else it is nobody but itself.
-fn seat(member: Member, client: &kube::Client) -> Seat {
-    let actor = Actor::new(client.clone(), member.manager, member.component);
-    Seat { controller: member.controller, actor: Arc::new(actor), workers: member.workers }
+/// What programs in simulated pods are run with: they show the API server their own tokens, and nothing else.
+fn pod_runtime(start: &Start) -> anyhow::Result<PodRuntime> {
+    let server = &start.config.cluster_url;
+    let port = if server.scheme_str() == Some("http") { 80 } else { 443 };
+    let api_server = server
+        .host()
+        .map(|host| ApiServer { host: host.to_owned(), port: server.port_u16().unwrap_or(port) });
+    let mut bare = start.config.clone();
+    bare.auth_info = kube::config::AuthInfo::default();
+    let bare = to_cluster(bare).context("could not make a client for programs")?;
+    let runtime = PodRuntime::new(Profile::default(), Logs::new());
+    Ok(PodRuntime { api_server, transport: Some(over_network(bare)), ..runtime })
 }
 
 fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options> {
     let settings = &start.checked.settings;
     let rate = settings.client_connection.rate();
-    let node_leases = Filter { namespace: NODE_LEASES.to_owned(), ..Filter::default() };
     let lease = match &start.lease_namespace {
         None => None,
         Some(namespace) => Some(lease::Settings {
@@ -286,8 +277,6 @@ fn options(start: &Start, jitter: &mut fastrand::Rng) -> anyhow::Result<Options>
         }),
     };
     Ok(Options {
-        filters: BTreeMap::from([(Place::of::<Lease>(), node_leases)]),
-        facts: BTreeSet::<Resource>::from_iter(jobs::FACTS),
         rate: rate.map(|(per_second, burst)| Rate { per_second, burst }),
         grace: LAST_WRITES,
         lease,
@@ -354,23 +343,16 @@ pub fn lost_lease(lost: &[Lost]) -> Option<&LeaseLost> {
 
 #[cfg(test)]
 mod tests {
-    use gantry_placement::AdminQuota;
-    use gantry_process::metrics::Build;
+    use gantry_process::metrics::{Build, Metrics};
     use gantry_process::tasks::Failure;
-    use gantry_subsystem::Subsystem;
 
     use super::*;
     use crate::config::document;
-    use crate::config::operator::settle;
+    use crate::config::operator::{Checked, settle};
 
     fn checked(text: &str) -> Checked {
         let (layer, report) = document::read(text, "f");
         settle([&layer], report, &CONTROLLERS).unwrap()
-    }
-
-    fn switches(subsystem: &Subsystem) -> BTreeSet<&'static str> {
-        let all = subsystem.features.iter().flat_map(|it| it.controllers);
-        all.map(|it| it.name).collect()
     }
 
     #[tokio::test]
@@ -423,23 +405,37 @@ mod tests {
         let client = gantry_controller::transport::in_process(|_: http::Request<bytes::Bytes>| {
             std::future::pending::<http::Response<http_body_util::Full<bytes::Bytes>>>()
         });
+        let clients = Scripted(client);
+        let clock = Clock::system();
         for (why, text, runs, queued) in table {
-            let checked = checked(text);
-            let members = chosen(&checked).unwrap();
-            let names: Vec<_> = members.iter().map(|it| it.controller.name()).collect();
-            assert_eq!(names, runs, "{why}");
-            let part = queue(&checked, &Metrics::new(&Build::default())).unwrap();
-            let seats = part.map(|it| {
-                it.seats(&Arc::new(jobs::actor(client.clone())), |name| {
-                    is_chosen(&checked.settings, name)
-                })
-            });
-            let names: Vec<_> = seats.iter().flatten().map(|it| it.controller.name()).collect();
-            let own: Vec<_> = names
-                .into_iter()
-                .filter(|it| CONTROLLERS.iter().any(|known| known.name == *it))
-                .collect();
-            assert_eq!(own, queued, "{why}");
+            let Checked { settings, values, .. } = checked(text);
+            let setup = Setup {
+                values: &values,
+                host: Host::Cluster,
+                namespace: &|| Ok("gantry-system".to_owned()),
+                clock: &clock,
+                metrics: &Metrics::new(&Build::default()),
+                clients: &clients,
+                runs: &|name: &str| is_chosen(&settings, name),
+                offers: &Offers::default(),
+            };
+            let parts = subsystems::start(setup).await.unwrap();
+            let names: Vec<_> = parts.seats.iter().map(|it| it.controller.name()).collect();
+            let expected: Vec<_> = queued.into_iter().chain(runs).collect();
+            assert_eq!(names, expected, "{why}");
+        }
+    }
+
+    /// Clients of a server that never answers.
+    struct Scripted(kube::Client);
+
+    impl Clients for Scripted {
+        fn writer(&self, _: &Identity) -> Result<kube::Client, StartError> {
+            Ok(self.0.clone())
+        }
+
+        fn reader(&self, _: &Identity) -> Result<kube::Client, StartError> {
+            Ok(self.0.clone())
         }
     }
 
@@ -457,20 +453,6 @@ mod tests {
             let answer = Standing::new(&Clock::system()).page_for(Peer(address.parse().unwrap()));
             assert_eq!(answer.status().as_u16(), expected, "{address}");
         }
-    }
-
-    #[test]
-    fn every_controller_of_the_nodes_can_be_switched() {
-        let members = members::nodes(&kubelet::Settings::default());
-        let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
-        assert_eq!(names, switches(&gantry_sim::subsystem::SUBSYSTEM));
-    }
-
-    #[test]
-    fn every_controller_of_devices_can_be_switched() {
-        let members = devices::members(AdminQuota::Optional);
-        let names: BTreeSet<_> = members.iter().map(|it| it.controller.name()).collect();
-        assert_eq!(names, switches(&gantry_placement::subsystem::SUBSYSTEM));
     }
 
     #[test]

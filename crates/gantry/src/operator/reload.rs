@@ -216,7 +216,7 @@ impl Keeper {
                 let rate = settings.client_connection.rate();
                 let rate = rate.map(|(per_second, burst)| Rate { per_second, burst });
                 self.standing.set_rate(rate);
-                self.standing.set_limits(self.watched.in_force());
+                self.standing.reconfigure(self.watched.in_force());
             }
             // Both it is made of were valid, and no rule spans them: a test says so.
             Err(error) => tracing::error!(%error, "could not use the configuration in force"),

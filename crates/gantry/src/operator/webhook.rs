@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use gantry_controller::read::{self, Bounds};
 use gantry_placement::admission::Failure;
+use gantry_placement::subsystem::MANAGER;
 use gantry_placement::subsystem::configuration::Configuration;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
@@ -34,7 +35,6 @@ use serde_json::{Value, json};
 use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
 use crate::config::values::Values;
-use crate::devices::MANAGER;
 use crate::questions::{Questions, SERVICE, Told, service};
 use gantry_queue::effects::admission::LeafAdmission;
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use gantry::config::keys::KEYS;
+use gantry::config::values::Values;
 use gantry::questions::Questions;
+use gantry::subsystems::SUBSYSTEMS;
 use gantry_placement::admission::{Failure, Mode};
 use gantry_process::clock::Clock;
 use gantry_sharing::inventory::{Name, ObjectKind, Wins, inventory};
@@ -33,8 +36,10 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     installed.extend(gantry_api::roles::roles().iter().map(name));
     installed.extend(gantry_sharing::admin_roles::admin_roles().iter().map(|it| name(&it.object)));
     installed.extend(gantry_sim::rights::rights().iter().map(name));
-    installed.extend(gantry::devices::rights().iter().map(name));
-    let accounts = gantry::up::accounts::rights(gantry_queue::UserAccess::OnBehalf);
+    let values = Values::stack(KEYS.as_slice(), []);
+    let accounts = SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(&values));
+    let mut accounts: Vec<_> = accounts.flat_map(|it| it.objects()).collect();
+    accounts.extend(gantry::up::accounts::rights());
     let everywhere = accounts.iter().filter(|it| it["metadata"]["namespace"].is_null());
     installed.extend(everywhere.map(name));
     let questions = Questions { devices: Some(Mode::Gate), authors: true };

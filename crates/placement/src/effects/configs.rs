@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gantry_controller::discovery::{self, DiscoveryError};
-use gantry_controller::outside::{Later, Responder};
+use gantry_controller::outside::{Later, Responder, ResponderContext};
 use gantry_controller::read::{self, Bounds, NoAnswer, ReadError};
 use gantry_process::clock::{Clock, Moment};
 use gantry_reconcile::{ApiPath, InvalidPath, Scope};
@@ -42,17 +42,26 @@ impl fmt::Debug for ConfigReader {
 }
 
 impl Responder<ConfigObject> for ConfigReader {
-    fn answer<'a>(&'a self, reference: &'a Reference) -> Later<'a, Result<ConfigObject, String>> {
-        Box::pin(async move {
-            Ok(match self.get(reference).await {
-                Ok(object) => ConfigObject::Found(object),
-                Err(Unread::NotFound) => ConfigObject::NotFound,
-                Err(Unread::Problem(problem)) => {
-                    tracing::debug!(?reference, problem, "could not read what configures devices");
-                    ConfigObject::Problem(problem)
-                }
-            })
-        })
+    fn answer<'a>(
+        &'a self,
+        reference: &'a Reference,
+        _: &'a ResponderContext,
+    ) -> Later<'a, Result<ConfigObject, String>> {
+        Box::pin(async move { Ok(self.read(reference).await) })
+    }
+}
+
+impl ConfigReader {
+    /// What an object says, or why it cannot be copied.
+    async fn read(&self, reference: &Reference) -> ConfigObject {
+        match self.get(reference).await {
+            Ok(object) => ConfigObject::Found(object),
+            Err(Unread::NotFound) => ConfigObject::NotFound,
+            Err(Unread::Problem(problem)) => {
+                tracing::debug!(?reference, problem, "could not read what configures devices");
+                ConfigObject::Problem(problem)
+            }
+        }
     }
 }
 

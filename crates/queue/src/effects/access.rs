@@ -10,11 +10,11 @@ use http::Method;
 use jiff::Timestamp;
 use kube::Client;
 
-use gantry_process::error_chain;
 use crate::access::{AccessQuestion, AccessReview, Attributes, AuthorRecording, Need};
 use crate::app_wrapper::TypeName;
 use crate::author::{Author, CONFIGURATION};
 use crate::kind_discovery::{self, ServedKind};
+use gantry_process::error_chain;
 
 /// What one review may take.
 const REVIEW_BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1 << 20 };

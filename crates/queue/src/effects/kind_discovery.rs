@@ -12,12 +12,12 @@ use http::Method;
 use kube::Client;
 use serde_json::json;
 
-use gantry_process::error_chain;
 use crate::Progress;
 use crate::app_wrapper::TypeName;
 use crate::dispatch::LABEL;
 use crate::kind_discovery::ServedKind;
 use crate::wrapped::Wrapped;
+use gantry_process::error_chain;
 
 /// What the queue does with the objects that it wraps.
 const NEEDED_VERBS: [&str; 4] = ["list", "watch", "create", "delete"];

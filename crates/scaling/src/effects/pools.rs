@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use gantry_controller::outside::{self, AnyInquiry, Asks, Later, Responder};
+use gantry_controller::outside::{self, AnyInquiry, Asks, Later, Responder, ResponderContext};
 use gantry_process::clock::{Clock, Moment};
 use gantry_reconcile::{Call, Refusal, Reply};
 use http::StatusCode;
@@ -63,13 +63,22 @@ impl Pools {
 }
 
 impl Responder<PoolListing> for Pools {
-    fn answer<'a>(&'a self, _: &'a WhichPools) -> Later<'a, Result<PoolListing, String>> {
-        Box::pin(async move {
-            let listed = self.0.within_pause(self.0.ocm.pools(&self.0.cluster)).await;
-            let pools = listed.map_err(|error| error.to_string())?;
-            let pools = pools.into_iter().map(|it| (it.name.clone(), it)).collect();
-            Ok(PoolListing { cluster: self.0.cluster.id.clone(), pools })
-        })
+    fn answer<'a>(
+        &'a self,
+        _: &'a WhichPools,
+        _: &'a ResponderContext,
+    ) -> Later<'a, Result<PoolListing, String>> {
+        Box::pin(self.list())
+    }
+}
+
+impl Pools {
+    /// The pools that there are now.
+    pub(super) async fn list(&self) -> Result<PoolListing, String> {
+        let listed = self.0.within_pause(self.0.ocm.pools(&self.0.cluster)).await;
+        let pools = listed.map_err(|error| error.to_string())?;
+        let pools = pools.into_iter().map(|it| (it.name.clone(), it)).collect();
+        Ok(PoolListing { cluster: self.0.cluster.id.clone(), pools })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use gantry_controller::outside::{self, Responder as _};
+use gantry_controller::outside;
 use gantry_process::clock::{Clock, Hand};
 use gantry_reconcile::{Call, CallId, Refusal, Reply, Target, Uid};
 use gantry_testkit::ocm::{CLUSTER, EXTERNAL, Fault, OFFLINE, Service};
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, RESIZE, WhichPools};
+use crate::pool::{CREATE, DELETE, PROTOCOL, Pool, RESIZE};
 use crate::settings::PoolKind;
 
 async fn service(hosted: bool) -> Service {
@@ -216,15 +216,15 @@ async fn is_20_a_service_that_asks_for_a_pause_is_left_alone() {
     hand.advance(Duration::from_secs(6)).await;
     let said = carried_out(&pools, &creation("a-12ab", 2)).await.unwrap_err().to_string();
     assert!(said.contains("asked not to be called"), "{said}");
-    assert!(pools.answer(&WhichPools).await.is_err(), "nor is it asked");
+    assert!(pools.list().await.is_err(), "nor is it asked");
     assert_eq!(service.heard().len(), heard, "nothing was sent");
     hand.advance(Duration::from_secs(1)).await;
     assert!(carried_out(&pools, &creation("a-12ab", 2)).await.is_ok());
     // What is asked for in earnest ends, too.
     service.fail([Fault::Status(429, Some(1_000_000))]);
-    assert!(pools.answer(&WhichPools).await.is_err());
+    assert!(pools.list().await.is_err());
     hand.advance(Duration::from_secs(601)).await;
-    assert_eq!(pools.answer(&WhichPools).await.unwrap().pools.len(), 1);
+    assert_eq!(pools.list().await.unwrap().pools.len(), 1);
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn pools_are_listed_and_changed_by_calls() {
     let pools = pools(&service, Clock::system()).await;
     service.put("worker", json!({"instance_type": "m", "autoscaling": {"min_replicas": 1}}));
     let listed = async || {
-        let listing = pools.answer(&WhichPools).await.unwrap();
+        let listing = pools.list().await.unwrap();
         assert_eq!(listing.cluster, CLUSTER);
         let shown = listing.pools.values().map(|it| format!("{} {:?}", it.name, it.replicas));
         shown.collect::<Vec<_>>()

@@ -65,7 +65,7 @@ async fn what_a_claim_may_copy_is_read_and_the_rest_says_why_not() {
     ];
     for (version, kind, name, named_by, expected) in table {
         let reference = reference(version, kind, name, named_by);
-        match (reader.answer(&reference).await.unwrap(), expected) {
+        match (reader.read(&reference).await, expected) {
             (ConfigObject::Found(_), Ok(())) | (ConfigObject::NotFound, Err("")) => {}
             (ConfigObject::Problem(text), Err(start)) if !start.is_empty() => {
                 assert!(text.starts_with(start), "{reference:?}: {text}");
@@ -81,7 +81,7 @@ async fn a_read_that_never_ends_is_given_up_with_a_reason() {
     let reader = reader(hand.clock());
     let slow = reference("v1", "ConfigMap", "slow", NamedBy::Claim);
     let wait = OBJECT_BOUNDS.time + Duration::from_secs(1);
-    let (read, ()) = tokio::join!(reader.answer(&slow), hand.advance(wait));
-    let ConfigObject::Problem(said) = read.unwrap() else { panic!("it was read") };
+    let (read, ()) = tokio::join!(reader.read(&slow), hand.advance(wait));
+    let ConfigObject::Problem(said) = read else { panic!("it was read") };
     assert!(said.starts_with("could not be read within 10 seconds"), "{said}");
 }

@@ -1,28 +1,28 @@
-//! Wires the programs of simulated pods: what they are run with, and who answers for them.
+//! The programs of simulated pods: what they are run with, and who answers for them.
 //!
 //! `gantry up` and the simulation of the operator differ in how the API server is reached and in nothing
 //! else.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use crate::kubelet::{self, SourcePolicy};
+use crate::logs::Logs;
+use crate::pod_config::{ApiServer, PodSources};
+use crate::programs::{
+    Accounts, Facts, PodNetwork, ProgramObserver, ProgramRunner, Registry, Site,
+};
+use crate::view::{ContainerKey, ProbeKey, ProbeKind, ProbeResult, Program};
 use gantry_controller::outside::Asks;
 use gantry_controller::{Handle, Outside};
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_sim::kubelet::{self, SourcePolicy};
-use gantry_sim::logs::Logs;
-use gantry_sim::pod_config::{ApiServer, PodSources};
-use gantry_sim::programs::{
-    Accounts, Facts, PodNetwork, ProgramObserver, ProgramRunner, Registry, Site,
-};
-use gantry_sim::view::{ContainerKey, ProbeKey, ProbeKind, ProbeResult, Program};
 use jiff::Timestamp;
 
 mod accounts;
 mod sources;
 
-pub use accounts::{PodAccounts, Transport, in_process, over_network};
+pub use accounts::{PodAccounts, Transport, over_network};
 use sources::SourceReader;
 
 /// The programs of simulated pods, before they run.
@@ -45,7 +45,7 @@ impl Programs {
             api_server,
             ..kubelet::Settings::default()
         };
-        let (observer, runner) = gantry_sim::programs::programs(registry, kubelet.clone());
+        let (observer, runner) = crate::programs::programs(registry, kubelet.clone());
         Self { kubelet, observer, runner }
     }
 
@@ -70,8 +70,29 @@ impl Programs {
     }
 
     /// Runs them as soon as this process may act, until `tasks` stop.
-    pub fn spawn(self, tasks: &mut Tasks, handle: &Handle, around: Around) {
-        let Around { logs, accounts, directory, scratch, network } = around;
+    /// `client` asks for their tokens.
+    pub fn spawn(
+        self,
+        tasks: &mut Tasks,
+        handle: &Handle,
+        runtime: PodRuntime,
+        client: kube::Client,
+    ) {
+        let PodRuntime { transport, logs, directory, network, .. } = runtime;
+        let clock = tasks.clock().clone();
+        let accounts = transport
+            .map(|it| -> Arc<dyn Accounts> { Arc::new(PodAccounts::new(client, clock, it)) });
+        let (directory, scratch) = match directory {
+            Some(directory) => (Some(directory), None),
+            None => {
+                let scratch = tempfile::Builder::new().prefix("gantry-pods-").tempdir();
+                let scratch = scratch.inspect_err(|error| {
+                    tracing::warn!(%error, "programs in simulated pods have no files: mount an emptyDir at /tmp");
+                });
+                let scratch = scratch.ok();
+                (scratch.as_ref().map(|it| it.path().join("pods")), scratch)
+            }
+        };
         let facts = ProgramFacts { handle: handle.clone(), logs, clock: tasks.clock().clone() };
         let facts: Arc<dyn Facts> = Arc::new(facts);
         let site = Site { facts, accounts, directory, network };
@@ -94,23 +115,44 @@ impl Programs {
     }
 }
 
-/// What programs are run with.
-pub struct Around {
-    /// Where what they say is kept.
+/// What a host gives the programs in simulated pods. Clones are the same one.
+#[derive(Clone)]
+pub struct PodRuntime {
+    /// How long things take in pods.
+    pub profile: kubelet::Profile,
+    /// Where pods reach the API server.
+    pub api_server: Option<ApiServer>,
+    /// How requests with tokens of pods get to the API server; without it programs have no client.
+    pub transport: Option<Transport>,
+    /// Where what programs say is kept.
     pub logs: Logs,
-    /// Who they are to the API server.
-    pub accounts: Option<Arc<dyn Accounts>>,
-    /// Where the files of their pods are.
+    /// Where the files of pods are. Without it they are in a temporary directory.
     pub directory: Option<PathBuf>,
-    /// A directory around that one, which is removed when they have ended.
-    pub scratch: Option<tempfile::TempDir>,
     /// The network of pods.
     pub network: PodNetwork,
+    /// What follows the programs of pods, once that is started.
+    pub observer: Arc<OnceLock<ProgramObserver>>,
 }
 
-impl std::fmt::Debug for Around {
+impl PodRuntime {
+    /// Without an API server and a directory of its own.
+    #[must_use]
+    pub fn new(profile: kubelet::Profile, logs: Logs) -> Self {
+        Self {
+            profile,
+            api_server: None,
+            transport: None,
+            logs,
+            directory: None,
+            network: PodNetwork::default(),
+            observer: Arc::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for PodRuntime {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(to, "Around({:?})", self.directory)
+        write!(to, "PodRuntime({:?})", self.directory)
     }
 }
 

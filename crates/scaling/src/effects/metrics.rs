@@ -7,17 +7,18 @@ use gantry_controller::Handle;
 use gantry_process::metrics::{Metrics, RegisterError};
 use gantry_process::tasks::{OnLoss, Tasks};
 use gantry_reconcile::{Change, Key, Kind, Observer, World};
-use gantry_scaling::Stock;
-use gantry_scaling::view::{ConfigMap, Node, only_lives};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
+
+use crate::Stock;
+use crate::view::{ConfigMap, Node, only_lives};
 
 /// How often nodes are counted at most: every count looks at all of them.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Counts nodes after they have changed.
 #[derive(Debug)]
-pub(crate) struct StockMetrics {
+pub struct StockMetrics {
     ledger: Key,
     wanted: Gauge,
     ready: Gauge,
@@ -26,7 +27,10 @@ pub(crate) struct StockMetrics {
 
 impl StockMetrics {
     /// Counts what is in this ledger.
-    pub(crate) fn register(metrics: &Metrics, ledger: Key) -> Result<Self, RegisterError> {
+    ///
+    /// # Errors
+    /// They are counted already.
+    pub fn register(metrics: &Metrics, ledger: Key) -> Result<Self, RegisterError> {
         let gauge = |name, help| metrics.register(name, help, Gauge::default());
         Ok(Self {
             ledger,
@@ -37,7 +41,7 @@ impl StockMetrics {
     }
 
     /// Counts for as long as the tasks run.
-    pub(crate) fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
+    pub fn spawn(self: Arc<Self>, tasks: &mut Tasks, handle: &Handle) {
         let (world, clock) = (Arc::clone(handle.world()), tasks.clock().clone());
         tasks.spawn("counts of scaling", OnLoss::EndOwner, move |stop| async move {
             let count = async {

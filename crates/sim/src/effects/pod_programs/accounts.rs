@@ -6,12 +6,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::programs::{Accounts, ApiBody, Later, PodApi, PodIdentity, Token};
 use bytes::Bytes;
-use gantry_apiserver::{Api, Certificate};
 use gantry_controller::read::{self, Bounds};
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
-use gantry_sim::programs::{Accounts, ApiBody, Later, PodApi, PodIdentity, Token};
 use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -28,20 +27,6 @@ const TOKEN_MARGIN: SignedDuration = SignedDuration::from_mins(10);
 /// Hands a request with a token over to the API server.
 pub type Transport =
     Arc<dyn Fn(Request<Bytes>) -> Later<'static, Result<Response<ApiBody>, String>> + Send + Sync>;
-
-/// A way to the server in the same process.
-#[must_use]
-pub fn in_process(api: &Api) -> Transport {
-    let api = api.clone();
-    Arc::new(move |request| {
-        let api = api.clone();
-        Box::pin(async move {
-            let caller = api.authenticate(request.headers(), Certificate::Absent);
-            let answer = api.handle(request, caller).await;
-            Ok(answer.map(|body| body.map_err(Into::into).boxed_unsync()))
-        })
-    })
-}
 
 /// A way to a server over the network. The client must have no credentials of its own.
 #[must_use]

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::view::{SourceKey, SourceKind, SourceObject};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use gantry_controller::outside::{Later, Responder};
+use gantry_controller::outside::{Later, Responder, ResponderContext};
 use gantry_controller::read::{self, Bounds};
 use gantry_process::clock::Clock;
 use gantry_reconcile::ApiPath;
-use gantry_sim::view::{SourceKey, SourceKind, SourceObject};
 use serde_json::Value;
 
 /// What one read may take. Objects have a megabyte and a half at most; base64 makes a third more of them.
@@ -25,7 +25,11 @@ pub(super) struct SourceReader {
 }
 
 impl Responder<SourceObject> for SourceReader {
-    fn answer<'a>(&'a self, question: &'a SourceKey) -> Later<'a, Result<SourceObject, String>> {
+    fn answer<'a>(
+        &'a self,
+        question: &'a SourceKey,
+        _: &'a ResponderContext,
+    ) -> Later<'a, Result<SourceObject, String>> {
         Box::pin(async move {
             let SourceKey { kind, namespace, name } = question;
             let plural = match kind {
