@@ -208,6 +208,7 @@ impl Client {
             server_name,
             connect_timeout: timeouts.connect,
             handshake_timeout: timeouts.handshake,
+            write_timeout: timeouts.idle,
         };
         let header_limit = limits.header_bytes.max(SMALLEST_BUFFER);
         // A request is sent again only if the connection it was for had ended before its first byte.

@@ -22,6 +22,7 @@ use crate::BoxError;
 use crate::address::{AddressPolicy, AddressRefusal};
 use crate::client::PlainHttp;
 use crate::error::{ClientError, Phase};
+use crate::stall::WriteTimeout;
 
 /// The addresses of a host, once they are known.
 pub type Resolved<'a> =
@@ -69,10 +70,12 @@ pub(crate) struct Dial {
     pub(crate) server_name: Option<ServerName<'static>>,
     pub(crate) connect_timeout: Duration,
     pub(crate) handshake_timeout: Duration,
+    /// How long one write may wait.
+    pub(crate) write_timeout: Duration,
 }
 
 /// A connection, with TLS or without.
-pub(crate) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+pub(crate) type Stream = MaybeHttpsStream<WriteTimeout<TokioIo<TcpStream>>>;
 
 impl Service<Uri> for Connector {
     type Response = Stream;
@@ -105,6 +108,7 @@ impl Dial {
             }
         };
         let stream = TokioIo::new(self.tcp(host, port, encrypted).await?);
+        let stream = WriteTimeout::new(stream, self.clock.clone(), self.write_timeout);
         let Some(server_name) = server_name else { return Ok(stream.into()) };
         let name = server_name.to_str().into_owned();
         let handshake = self.tls.connect(server_name, TokioIo::new(stream));

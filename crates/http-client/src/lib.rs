@@ -19,6 +19,7 @@ mod client;
 mod connect;
 mod error;
 mod redirect;
+mod stall;
 mod tls;
 
 pub use address::{AddressPolicy, AddressRefusal};

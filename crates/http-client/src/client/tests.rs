@@ -329,7 +329,7 @@ async fn a_tls_handshake_is_not_waited_for_without_end() {
     let pass = async {
         let (stream, _) = listener.accept().await.unwrap();
         // The first byte of the client shows that it waits for ours.
-        stream.readable().await.unwrap();
+        stream.peek(&mut [0]).await.unwrap();
         hand.advance(10 * SECOND).await;
         stream
     };
@@ -359,6 +359,42 @@ async fn a_request_that_moves_on_is_not_idle() {
     let answer = client.fetch(request, bounds).await.unwrap();
     assert_eq!(answer.body(), "done");
     assert!(server.heard()[0].ends_with("\r\n\r\nppp"), "{:?}", server.heard());
+}
+
+#[tokio::test]
+async fn a_peer_that_answers_and_does_not_read_on_is_left() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let hand = Hand::at(jiff::Timestamp::UNIX_EPOCH);
+    let client = Client::new(hand.clock(), settings()).unwrap();
+    let endless = futures_util::stream::repeat_with(|| {
+        Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[7; 1 << 14])))
+    });
+    let request = Request::put(&url).body(Body::stream(StreamBody::new(endless))).unwrap();
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut begin = [0; 64];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut begin).await.unwrap();
+        let answer = b"HTTP/1.1 413 x\r\ncontent-length: 0\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, answer).await.unwrap();
+        stream
+    };
+    let (answer, mut stream) = tokio::join!(client.fetch(request, BOUNDS), serve);
+    assert_eq!(answer.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
+    // The client sends the rest of the request, which has no end, unless a write waits for too long.
+    let ended = async {
+        let mut rest = [0; 1 << 10];
+        while tokio::io::AsyncReadExt::read(&mut stream, &mut rest).await.is_ok_and(|it| it > 0) {}
+    };
+    let pass = async {
+        loop {
+            hand.advance(60 * SECOND).await;
+        }
+    };
+    tokio::select! {
+        () = ended => {}
+        () = pass => {}
+    }
 }
 
 #[tokio::test]
