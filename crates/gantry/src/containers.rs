@@ -339,13 +339,13 @@ mod tests {
         let fake = json!({ annotation::FAKE: "fake" });
         let down = json!({ annotation::FAKE: "fake", annotation::POWER: "down" });
         let forbidden = Some(Fault::Forbidden("address not allowed".to_owned()));
-        let refused = |port| Some(super::refused(own, port, "connection refused"));
+        let nobody = |port| Some(refused(own, port, "connection refused"));
         let route = "dial tcp n:10250: connect: no route to host".to_owned();
         let home = Ipv4Addr::LOCALHOST;
         let table = [
             ("its program", own, "Running", range, &fake, port, None),
-            ("another's, on all addresses", own, "Running", range, &fake, open, refused(open)),
-            ("nobody", own, "Running", range, &fake, inner, refused(inner)),
+            ("another's, on all addresses", own, "Running", range, &fake, open, nobody(open)),
+            ("nobody", own, "Running", range, &fake, inner, nobody(inner)),
             ("this machine", home, "Running", range, &fake, inner, forbidden.clone()),
             ("with its range", home, "Running", "127.0.0.0/20", &fake, inner, forbidden.clone()),
             ("a real node", own, "Running", range, &json!({}), port, forbidden),
