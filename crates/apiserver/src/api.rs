@@ -1,6 +1,6 @@
 //! The server: what it holds, and the way from a request to its handler.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
@@ -9,7 +9,7 @@ use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_store::Store;
 use http::header::{AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) webhooks: gantry_webhook::Client,
     /// Places for conversations with containers.
     pub(crate) sessions: Arc<tokio::sync::Semaphore>,
+    /// Places for connections to ports of pods.
+    pub(crate) forwarded: Arc<tokio::sync::Semaphore>,
     /// What other parts of the process show.
     pub(crate) pages: crate::pages::Pages,
     /// The groups that other parts of the process answer.
@@ -123,10 +125,18 @@ impl Settings {
     }
 }
 
+/// Where a request came from, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientAddress(pub IpAddr);
+
 /// One request about a resource, read so far that handlers need not look at headers again.
 #[derive(Debug)]
 pub(crate) struct Ask {
     pub(crate) resource: Arc<Resource>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    /// Where the request came from, if it came over a network.
+    pub(crate) client: Option<IpAddr>,
     pub(crate) target: Target,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
@@ -238,8 +248,9 @@ impl Api {
             Lookup::NotInGroup | Lookup::NoGroup => return Ok(answer::no_page()),
         };
         let watch = query.flag("watch").unwrap_or(false);
-        let verb =
-            Verb::of(&parts.method, &target, watch).ok_or_else(Refusal::method_not_allowed)?;
+        let verb = Verb::of(&parts.method, &target, watch)
+            .or_else(|| proxied_verb(&parts.method, &target))
+            .ok_or_else(Refusal::method_not_allowed)?;
         check_place(&resource, &target, verb)?;
         let format = if target.subresource.is_empty() && !resource.has_table() {
             negotiate::format_without_tables(&parts.headers)?
@@ -248,6 +259,9 @@ impl Api {
         };
         let ask = Ask {
             resource,
+            method: parts.method,
+            uri: parts.uri,
+            client: parts.extensions.get().map(|ClientAddress(address)| *address),
             target,
             query,
             headers: parts.headers,
@@ -282,6 +296,12 @@ impl Api {
             Verb::DeleteCollection => Box::pin(self.delete_collection(ask)).await,
         }
     }
+}
+
+/// The verb of methods that nothing but the proxy serves: whatever they mean, a program knows it.
+fn proxied_verb(method: &Method, target: &Target) -> Option<Verb> {
+    let is_proxy = target.subresource.split('/').next() == Some("proxy") && !target.watch_prefix;
+    (is_proxy && matches!(*method, Method::HEAD | Method::OPTIONS)).then_some(Verb::Get)
 }
 
 /// Refuses a time limit that is none. It is looked at before anything else about a request, who asks

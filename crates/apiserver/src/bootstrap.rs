@@ -62,6 +62,7 @@ impl Api {
             token_secrets: crate::tokens::secrets::TokenSecrets::default(),
             openapi: gantry_openapi::Documents::new(),
             sessions: Arc::new(tokio::sync::Semaphore::new(crate::streams::SESSIONS)),
+            forwarded: Arc::new(tokio::sync::Semaphore::new(crate::streams::CONNECTIONS)),
             pages: crate::pages::Pages::default(),
             aggregations: crate::discovery::aggregation::Aggregations::default(),
             listens: std::sync::OnceLock::new(),

@@ -210,7 +210,7 @@ enum Shown {
 
 /// What the protocols begin with by which pages in a browser show a token: they can open a
 /// WebSocket, and set no other header on it.
-const BROWSER_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
+pub(crate) const BROWSER_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// What a request for a WebSocket shows among its protocols.
 ///

@@ -28,6 +28,7 @@ pub mod stored;
 pub mod frames;
 pub mod nodes;
 mod read;
+pub mod spdy;
 mod streams;
 mod watch;
 mod websocket;

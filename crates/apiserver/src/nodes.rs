@@ -1,5 +1,5 @@
-//! What runs on nodes, as far as the server has to reach it: logs of containers, and commands in
-//! them.
+//! What runs on nodes, as far as the server has to reach it: logs of containers, commands in them,
+//! and the ports on which their programs listen.
 //!
 //! A real server asks the kubelet of the pod's node over the network. This one asks whoever plays
 //! the nodes in the same process, through [`Nodes`]; it knows no more of them than this file. What
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -40,9 +41,25 @@ pub trait Nodes: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Fault`], when nothing could be run.
     fn run(&self, target: Target, session: Session, ends: Ends) -> Later<'_, Result<Exit, Fault>>;
+
+    /// Connects to a port of a pod; [`Target::container`] is empty.
+    ///
+    /// The address in the status of a pod is written by whoever may write statuses, so it proves
+    /// nothing: an implementation connects only to what it knows to be a program of this very pod.
+    ///
+    /// # Errors
+    /// [`Fault::Forbidden`] for a pod whose address is not its own, [`Fault::Unreachable`] where
+    /// nothing listens, and whatever else keeps the node from connecting.
+    fn dial(&self, target: Target, port: u16) -> Later<'_, Result<Box<dyn Duplex>, Fault>>;
 }
 
-/// A container on a node.
+/// Bytes in both directions, such as a connection to a program. Shutting down the side for writing
+/// leaves the other side open.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<Io: AsyncRead + AsyncWrite + Send + Unpin> Duplex for Io {}
+
+/// A container on a node, or a pod as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The namespace of the pod.
@@ -53,7 +70,7 @@ pub struct Target {
     pub uid: String,
     /// The node it is on.
     pub node: String,
-    /// The container; the pod has one of this name.
+    /// The container; the pod has one of this name. Empty when the pod as a whole is meant.
     pub container: String,
     /// The pod as the server knows it. Who plays its node need not look it up again, and decides by
     /// the very object that the request was checked against.
@@ -151,4 +168,7 @@ pub enum Fault {
     /// The node does not answer: `dial tcp 10.0.0.1:10250: connect: connection refused`.
     #[error("{0}")]
     Unreachable(String),
+    /// Nobody may be connected to what the pod says: `address not allowed`.
+    #[error("{0}")]
+    Forbidden(String),
 }

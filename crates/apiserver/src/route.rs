@@ -81,7 +81,12 @@ pub fn route(path: &str) -> Route {
         return Route::Index;
     }
     let trimmed = trimmed.trim_end_matches('/');
-    let segments: Vec<&str> = trimmed.split('/').collect();
+    let mut segments: Vec<&str> = trimmed.split('/').collect();
+    if let ["api", _, "namespaces", _, "pods" | "services", _, "proxy", ..] = segments.as_slice() {
+        // Below a proxy the path is a program's own, and may have empty segments.
+        let below = segments.split_off(7);
+        segments.extend(below.into_iter().filter(|segment| !segment.is_empty()));
+    }
     if trimmed.contains('\0') {
         return Route::Unknown;
     }
@@ -232,6 +237,7 @@ mod tests {
             ("/api/v1/namespaces/x/pods/p", "x", "pods", "p", ""),
             ("/api/v1/namespaces/x/pods/p/log", "x", "pods", "p", "log"),
             ("/api/v1/namespaces/x/pods/p/proxy/a/b", "x", "pods", "p", "proxy/a/b"),
+            ("/api/v1/namespaces/x/services/p/proxy//a//", "x", "services", "p", "proxy/a"),
             ("/api/v1/nodes/n/status/", "", "nodes", "n", "status"),
         ];
         for (path, namespace, resource, name, subresource) in table {
@@ -261,6 +267,8 @@ mod tests {
             ("/api/v1//", version("", "v1")),
             ("/api//v1", misspelt("", "")),
             ("/api/v1//namespaces", misspelt("", "")),
+            ("/api/v1/namespaces//pods/p/proxy//a", misspelt("", "")),
+            ("/api/v1/namespaces/x/pods//proxy/a", misspelt("", "")),
             ("/apis/apps/v1//deployments", misspelt("apps", "v1")),
             ("/apis//v1", Route::Unknown),
             ("//", Route::Unknown),

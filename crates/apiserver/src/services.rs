@@ -24,6 +24,33 @@ impl Services {
     pub(crate) fn of(store: &Shelf) -> Self {
         Self(store.clone())
     }
+
+    /// The pods that are ready behind a service: name, address and port.
+    pub(crate) fn ready_pods(
+        &self,
+        namespace: &str,
+        name: &str,
+        port_name: &str,
+    ) -> Vec<(String, String, u16)> {
+        let slices = self.slices(namespace, name);
+        slices.iter().flat_map(|slice| ready_pods(slice, port_name)).collect()
+    }
+
+    /// What is known of the endpoints of a service.
+    fn slices(&self, namespace: &str, name: &str) -> Vec<Value> {
+        let prefix = format!("{namespace}/");
+        let slices = self.0.space(SLICES);
+        let start = std::ops::Bound::Included(prefix.as_bytes());
+        slices
+            .range(start)
+            .take_while(|it| it.key.starts_with(prefix.as_bytes()))
+            .filter(|it| {
+                let labels = &it.extra.metadata(&it.value).labels;
+                labels.get(SERVICE_NAME).is_some_and(|it| it == name)
+            })
+            .map(|it| serde_json::from_slice::<Value>(&it.value).unwrap_or_default())
+            .collect()
+    }
 }
 
 impl Resolve for Services {
@@ -34,19 +61,9 @@ impl Resolve for Services {
         let service = service.ok_or_else(|| ResolveError::NotFound(name.to_owned()))?;
         let service: Value = serde_json::from_slice(&service.value).unwrap_or_default();
         let port_name = port_name(&service, name, port)?;
-        let prefix = format!("{namespace}/");
-        let slices = self.0.space(SLICES);
-        let start = std::ops::Bound::Included(prefix.as_bytes());
-        let of_service = slices
-            .range(start)
-            .take_while(|it| it.key.starts_with(prefix.as_bytes()))
-            .filter(|it| {
-                let labels = &it.extra.metadata(&it.value).labels;
-                labels.get(SERVICE_NAME).is_some_and(|it| it == name)
-            })
-            .map(|it| serde_json::from_slice::<Value>(&it.value).unwrap_or_default());
+        let slices = self.slices(namespace, name);
         let ready: Vec<SocketAddr> =
-            of_service.flat_map(|slice| ready_addresses(&slice, &port_name)).collect();
+            slices.iter().flat_map(|slice| ready_addresses(slice, &port_name)).collect();
         fastrand::choice(&ready).copied().ok_or_else(|| ResolveError::NoEndpoints(name.to_owned()))
     }
 }
@@ -65,15 +82,31 @@ fn port_name(service: &Value, name: &str, port: u16) -> Result<String, ResolveEr
 
 /// Where a slice says that a port is served.
 fn ready_addresses(slice: &Value, port_name: &str) -> Vec<SocketAddr> {
-    let mut ports = slice["ports"].as_array().into_iter().flatten();
-    let named = |it: &&Value| it["name"].as_str().unwrap_or_default() == port_name;
-    let port = ports.find(named).and_then(|it| u16::try_from(it["port"].as_u64()?).ok());
-    let Some(port) = port else { return Vec::new() };
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    // Who does not say otherwise is ready.
-    let ready = endpoints.filter(|it| it["conditions"]["ready"] != false);
+    let Some((port, ready)) = ready_endpoints(slice, port_name) else { return Vec::new() };
     let addresses = ready.flat_map(|it| it["addresses"].as_array().into_iter().flatten());
     addresses.filter_map(|it| Some(SocketAddr::new(it.as_str()?.parse().ok()?, port))).collect()
+}
+
+/// The pods that a slice says to serve a port: name, address and port.
+fn ready_pods(slice: &Value, port_name: &str) -> Vec<(String, String, u16)> {
+    let Some((port, ready)) = ready_endpoints(slice, port_name) else { return Vec::new() };
+    let pods = ready.filter(|it| it["targetRef"]["kind"] == "Pod");
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    pods.filter_map(|it| Some((text(&it["targetRef"]["name"])?, text(&it["addresses"][0])?, port)))
+        .collect()
+}
+
+/// The port of that name, and the endpoints of a slice that are ready.
+fn ready_endpoints<'a>(
+    slice: &'a Value,
+    port_name: &str,
+) -> Option<(u16, impl Iterator<Item = &'a Value> + use<'a>)> {
+    let mut ports = slice["ports"].as_array().into_iter().flatten();
+    let named = |it: &&Value| it["name"].as_str().unwrap_or_default() == port_name;
+    let port = ports.find(named).and_then(|it| u16::try_from(it["port"].as_u64()?).ok())?;
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    // Who does not say otherwise is ready.
+    Some((port, endpoints.filter(|it| it["conditions"]["ready"] != false)))
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
-//! Parts of objects that go on for as long as somebody listens: logs, and conversations with
-//! containers.
+//! Parts of objects that go on for as long as somebody listens: logs, conversations with
+//! containers, and connections to the ports of pods.
 //!
 //! Everything that stored objects can tell is checked here, in the order and the words of a real
 //! server; then [`crate::nodes::Nodes`] is asked.
 
+mod activity;
 mod conversation;
+mod forward;
 mod logs;
 mod protocol;
+mod proxy;
 mod sessions;
 
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use crate::body::Body;
 use crate::nodes::{Action, Nodes, Target};
 use crate::parts::resource;
 use crate::query::Query;
+use crate::resource::Resource;
 use crate::route::Verb;
 use crate::status::Refusal;
 use crate::write::meta;
@@ -26,6 +30,9 @@ use crate::write::meta;
 /// Conversations with containers at a time. Each keeps up to a megabyte of what was said and not
 /// yet heard, so this bounds them to about a gigabyte; far more than anybody types into.
 pub(crate) const SESSIONS: usize = 1_000;
+/// Connections to ports of pods at a time, of all sessions together. Each is a socket, and keeps up to
+/// 96 KiB that was read on one side and not yet taken on the other, so this bounds them to 400 MB.
+pub(crate) const CONNECTIONS: usize = 4_000;
 
 impl Api {
     /// Answers a request for a part that is a stream.
@@ -52,28 +59,28 @@ impl Api {
                 self.converse(&ask, verb, Action::Exec(command)).await
             }
             "attach" => self.converse(&ask, verb, Action::Attach).await,
-            "portforward" => {
-                check_ports(&ask.query)?;
-                self.review_connection(&ask).await?;
-                self.locate(&ask, None)?.on_node(&ask)?;
-                sessions::is_upgrade(&ask.headers)?;
-                Err(Refusal::bad_request(
-                    "ports of pods are not forwarded: what runs in the pods of this server opens \
-                     none",
-                ))
-            }
-            _ => {
-                self.review_connection(&ask).await?;
-                Err(unreachable(part))
-            }
+            "portforward" => self.forward_ports(&ask, verb).await,
+            _ => self.proxy(ask).await,
         }
     }
 
     /// Finds what a request is about: the container of that name, or the only one when `container`
     /// is empty. `None` stands for the pod as a whole.
     fn locate(&self, ask: &Ask, container: Option<&str>) -> Result<Located, Refusal> {
-        let entry = self.find(ask)?;
-        let pod = ask.resource.tree(&entry);
+        self.locate_pod(&ask.resource, &ask.target.namespace, &ask.target.name, container)
+    }
+
+    /// Finds a pod and the node it is on.
+    fn locate_pod(
+        &self,
+        pods: &Resource,
+        namespace: &str,
+        name: &str,
+        container: Option<&str>,
+    ) -> Result<Located, Refusal> {
+        let found = self.stored(pods, namespace, name);
+        let entry = found.ok_or_else(|| Refusal::not_found(&pods.group, &pods.plural, name))?;
+        let pod = pods.tree(&entry);
         let container = match container {
             Some(named) => choose(&pod, named).map_err(Refusal::bad_request)?,
             None => String::new(),
@@ -89,11 +96,11 @@ impl Api {
         });
         let Some(host) = host else {
             // A real server takes the node for one of what the path names.
-            return Err(Refusal::not_found(&ask.resource.group, &ask.resource.plural, &node));
+            return Err(Refusal::not_found(&pods.group, &pods.plural, &node));
         };
         Ok(Located::On(Target {
-            namespace: ask.target.namespace.clone(),
-            pod: ask.target.name.clone(),
+            namespace: namespace.to_owned(),
+            pod: name.to_owned(),
             uid: meta(&pod, "uid").to_owned(),
             node,
             container,

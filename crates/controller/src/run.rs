@@ -1,6 +1,6 @@
 //! Runs controllers: caches, workers, the lease, and how they stop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gantry_process::clock::Clock;
 use gantry_process::tasks::{Lost, OnLoss, Tasks};
-use gantry_reconcile::{Controller, Place, Resource, Revision};
+use gantry_reconcile::{Controller, Place};
 use kube::Client;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -111,8 +111,6 @@ pub struct Options {
     /// Which objects of a kind are cached for those who see it through one view; what is not named is
     /// cached whole.
     pub filters: BTreeMap<Place, Filter>,
-    /// Kinds that no server has: their shelves are filled by the caller, through [`Handle::make`].
-    pub facts: BTreeSet<Resource>,
     /// Observers, inquiries and callers.
     pub outside: Outside,
     /// How long lists and watches may take.
@@ -135,7 +133,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             filters: BTreeMap::new(),
-            facts: BTreeSet::new(),
             outside: Outside::default(),
             timing: Timing::default(),
             rate: None,
@@ -203,12 +200,6 @@ impl Shell {
         meters: Meters,
     ) -> Result<Self, ShellError> {
         let world = Arc::new(shelves(&seats, &options.outside)?);
-        for resource in &options.facts {
-            if let Some(shelf) = world.find(resource) {
-                // Nothing is known yet, and nobody is waited for.
-                let _ = shelf.replace(&[], Revision::default());
-            }
-        }
         let queue = |seat: &Seat| Queue::paced(clock.clone(), seat.controller.pace());
         let queues: Vec<_> = seats.iter().map(|seat| Arc::new(queue(seat))).collect();
         let asked: Vec<Arc<Queue>> =
@@ -262,8 +253,7 @@ impl Shell {
             })
         };
         let desks: Vec<_> = seats.into_iter().zip(&queues).map(desk).collect();
-        let places = audience.world().shelves().map(|shelf| shelf.place());
-        let places = places.filter(|it| !options.facts.contains(it.resource())).collect();
+        let places = audience.world().shelves().map(|shelf| shelf.place()).collect();
         let (sender, newcomers) = mpsc::channel(NEWCOMERS);
         let handle =
             Handle::new(audience, ledger, permit.clone(), Arc::clone(&limiter), &desks, sender);

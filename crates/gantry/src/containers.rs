@@ -1,22 +1,30 @@
 //! Pretend containers as the server reaches them: what is asked of nodes, put to crate `sim`.
 
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_apiserver::nodes::{
-    Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
+    Action, Chunks, Duplex, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
 };
 use gantry_process::clock::Clock;
-use gantry_sim::kubelet::annotation;
+use gantry_sim::kubelet::{PodAddress, annotation, pod_address};
 use gantry_sim::logs::{Logs, Options, Reader, Run, readable};
-use gantry_sim::programs::ProgramObserver;
+use gantry_sim::programs::{PodNetwork, ProgramObserver};
 use gantry_sim::shell::{self, Setting, Stdio};
+use tokio::net::TcpStream;
+
+/// How long a program on this machine may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The containers of all pretend nodes.
 #[derive(Clone, Debug)]
 pub struct Containers {
     logs: Logs,
     clock: Clock,
+    network: PodNetwork,
     programs: Arc<OnceLock<ProgramObserver>>,
 }
 
@@ -24,7 +32,13 @@ impl Containers {
     /// Containers that say what is in `logs`.
     #[must_use]
     pub fn new(logs: Logs, clock: Clock) -> Self {
-        Self { logs, clock, programs: Arc::default() }
+        Self { logs, clock, network: PodNetwork::default(), programs: Arc::default() }
+    }
+
+    /// The network of pods, through which programs are reached.
+    #[must_use]
+    pub fn network(&self) -> &PodNetwork {
+        &self.network
     }
 
     /// Lets commands in containers that are programs see the variables of those.
@@ -121,6 +135,64 @@ impl Nodes for Containers {
             }
         })
     }
+
+    fn dial(&self, target: Target, port: u16) -> Later<'_, Result<Box<dyn Duplex>, Fault>> {
+        Box::pin(async move {
+            is_reachable(&target).map_err(|(_, words)| Fault::Unreachable(words))?;
+            let at = program_address(&target)?;
+            let in_memory = self.network.dial_in_memory(SocketAddrV4::new(at.address, port));
+            if let Some(dialled) = in_memory {
+                let refused = |_| refused(at.address, port, "connection refused");
+                return Ok(Box::new(dialled.map_err(refused)?) as Box<dyn Duplex>);
+            }
+            let stream = dial_tcp(at, port, &self.clock).await?;
+            Ok(Box::new(stream) as Box<dyn Duplex>)
+        })
+    }
+}
+
+/// Connects to a program that listens on the address of its pod.
+///
+/// Addresses in 127.0.0.0/8 also lead to whatever listens on all addresses of this machine. Its port
+/// cannot be a program's as well, so it is found out at an address that no program has.
+async fn dial_tcp(at: PodAddress, port: u16, clock: &Clock) -> Result<TcpStream, Fault> {
+    if connect(at.never_assigned, port, clock).await.is_ok() {
+        return Err(refused(at.address, port, "connection refused"));
+    }
+    let stream = connect(at.address, port, clock).await?;
+    // What is forwarded was waited for once already.
+    stream.set_nodelay(true).map_err(|error| Fault::Failed(error.to_string()))?;
+    Ok(stream)
+}
+
+async fn connect(address: Ipv4Addr, port: u16, clock: &Clock) -> Result<TcpStream, Fault> {
+    let connecting = TcpStream::connect(SocketAddrV4::new(address, port));
+    match clock.timeout(CONNECT_TIMEOUT, connecting).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+            Err(refused(address, port, "connection refused"))
+        }
+        Ok(Err(error)) => Err(refused(address, port, &error.to_string())),
+        Err(_) => Err(Fault::Unreachable(format!("dial tcp {address}:{port}: i/o timeout"))),
+    }
+}
+
+fn refused(address: Ipv4Addr, port: u16, why: &str) -> Fault {
+    Fault::Unreachable(format!("dial tcp {address}:{port}: connect: {why}"))
+}
+
+/// Where the programs of a pod listen.
+fn program_address(target: &Target) -> Result<PodAddress, Fault> {
+    let (pod, host) = (&target.object, &target.host);
+    if pod["status"]["phase"] != "Running" {
+        return Err(Fault::NotNow(format!("pod {:?} is not running", target.pod)));
+    }
+    let is_simulated = host["metadata"]["annotations"][annotation::FAKE] == "fake";
+    let address = pod["status"]["podIP"].as_str().unwrap_or_default();
+    let in_host_network = pod["spec"]["hostNetwork"] == true;
+    let range = host["spec"]["podCIDR"].as_str().unwrap_or_default();
+    let address = pod_address(address, in_host_network, range).filter(|_| is_simulated);
+    address.ok_or_else(|| Fault::Forbidden("address not allowed".to_owned()))
 }
 
 /// A log as the server reads it; none is an empty one.
@@ -230,5 +302,58 @@ mod tests {
         assert_eq!(fault, Some(Fault::Unreachable(words)));
         let opened = containers.logs(target(&running, &up), LogOptions::default()).await;
         assert_eq!(opened.unwrap().next().await, None);
+    }
+
+    /// A pod at `address`, on a node with this range.
+    fn pod(address: Ipv4Addr, phase: &str, range: &str, annotations: &Value) -> Target {
+        let host =
+            json!({ "metadata": { "annotations": annotations }, "spec": { "podCIDR": range } });
+        let mut target = target(&json!({ "running": {} }), &host);
+        let status = json!({ "phase": phase, "podIP": address });
+        target.object = Arc::new(json!({ "metadata": { "name": "p" }, "status": status }));
+        target
+    }
+
+    #[tokio::test]
+    async fn only_what_listens_on_the_pods_own_address_is_reached() {
+        let containers = Containers::new(Logs::new(), Clock::system());
+        let range = "127.77.16.0/20";
+        let own = Ipv4Addr::new(127, 77, 16, 9);
+        let program = tokio::net::TcpListener::bind((own, 0)).await.unwrap();
+        // What listens on all addresses also does at one that no program has.
+        let last = Ipv4Addr::new(127, 77, 31, 255);
+        let everywhere = tokio::net::TcpListener::bind((last, 0)).await.unwrap();
+        let open = everywhere.local_addr().unwrap().port();
+        let _too = tokio::net::TcpListener::bind((own, open)).await.unwrap();
+        let local = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let [port, inner] = [&program, &local].map(|it| it.local_addr().unwrap().port());
+        let fake = json!({ annotation::FAKE: "fake" });
+        let down = json!({ annotation::FAKE: "fake", annotation::POWER: "down" });
+        let forbidden = Some(Fault::Forbidden("address not allowed".to_owned()));
+        let nobody = |port| Some(refused(own, port, "connection refused"));
+        let route = "dial tcp n:10250: connect: no route to host".to_owned();
+        let home = Ipv4Addr::LOCALHOST;
+        let table = [
+            ("its program", own, "Running", range, &fake, port, None),
+            ("another's, on all addresses", own, "Running", range, &fake, open, nobody(open)),
+            ("nobody", own, "Running", range, &fake, inner, nobody(inner)),
+            ("this machine", home, "Running", range, &fake, inner, forbidden.clone()),
+            ("with its range", home, "Running", "127.0.0.0/20", &fake, inner, forbidden.clone()),
+            ("a real node", own, "Running", range, &json!({}), port, forbidden),
+            (
+                "not yet",
+                own,
+                "Pending",
+                range,
+                &fake,
+                port,
+                Some(Fault::NotNow("pod \"p\" is not running".to_owned())),
+            ),
+            ("no power", own, "Running", range, &down, port, Some(Fault::Unreachable(route))),
+        ];
+        for (why, address, phase, range, annotations, port, expected) in table {
+            let dialled = containers.dial(pod(address, phase, range, annotations), port).await;
+            assert_eq!(dialled.err(), expected, "{why}");
+        }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use gantry_apiserver::api::ClientAddress;
+use gantry_apiserver::route::{Route, route};
 use gantry_apiserver::stored::{Known, Line};
 use gantry_apiserver::{Api, Body, Caller, Certificate, Mode, Settings, Strangers};
 use gantry_process::clock::Clock;
@@ -253,7 +255,8 @@ fn service(
 type Answer = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 async fn answer(api: Api, request: Request<RequestBody>, peer: Arc<Peer>) -> Response<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.insert(ClientAddress(peer.address.ip()));
     let body: Bytes = match body.read().await {
         Ok(body) => body,
         Err(refusal) => return *refusal,
@@ -284,11 +287,17 @@ fn classify(parts: &http::request::Parts) -> Class {
             name == "watch" && !matches!(value, "0" | "false")
         });
     let streams = ["/log", "/exec", "/attach", "/portforward", "/proxy"];
-    if watches || streams.iter().any(|it| path.ends_with(it)) {
+    if watches || streams.iter().any(|it| path.ends_with(it)) || is_proxied(path) {
         Class::LongRunning
     } else if Class::is_exempt(path) {
         Class::Exempt
     } else {
         Class::of_method(&parts.method)
     }
+}
+
+/// Whether a path goes on inside of a program.
+fn is_proxied(path: &str) -> bool {
+    path.contains("/proxy/")
+        && matches!(route(path), Route::Resource(target) if target.subresource.starts_with("proxy/"))
 }

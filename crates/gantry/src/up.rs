@@ -29,6 +29,7 @@ use gantry_serve::pki::RequestSigner;
 use gantry_sim::effects::{PodRuntime, Transport, scale_inquiry};
 use gantry_sim::logs::Logs;
 use gantry_sim::pod_config::ApiServer;
+use gantry_sim::programs::PodNetwork;
 use gantry_sim::shape::Shape;
 use gantry_sim::usage::Sampling;
 use gantry_sim::view::Node;
@@ -247,6 +248,8 @@ pub struct Settings {
     pub pods: PathBuf,
     /// Where pods reach the server.
     pub api_server: ApiServer,
+    /// The network of pods.
+    pub network: PodNetwork,
 }
 
 /// What runs beside the API server.
@@ -278,6 +281,7 @@ pub async fn start(
         api_server: Some(settings.api_server.clone()),
         transport: Some(in_process(api)),
         directory: Some(settings.pods.clone()),
+        network: settings.network.clone(),
         ..PodRuntime::new(settings.profile, logs.clone())
     };
     let setup = Setup {

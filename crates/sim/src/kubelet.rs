@@ -50,7 +50,7 @@ mod status;
 
 pub use node::Nodes;
 pub use pod::Pods;
-pub use range::Ranges;
+pub use range::{PodAddress, Ranges, pod_address};
 pub use stage::{Profile, Stage};
 pub(crate) use status::condition as condition_body;
 

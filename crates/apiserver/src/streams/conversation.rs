@@ -2,15 +2,16 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use gantry_process::clock::{Clock, Moment};
+use gantry_process::clock::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::activity::Activity;
 use super::protocol::{Channels, Protocol, STATUS, STDERR, STDOUT, Said};
 use crate::frames::{Decoder, Piece, frame, prefixed};
 use crate::nodes::{Ends, Exit, Fault, Later, Nodes, Session, Size, Target};
@@ -23,8 +24,6 @@ const READ: usize = 64 * 1024;
 /// Answers to the client's questions that wait to be sent. A client asks every few seconds; one that
 /// floods us gets fewer answers than questions.
 const PONGS: usize = 4;
-/// A conversation in which nothing is said for so long is over, as on a real server.
-const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 /// How often the client hears that we are there. While the command does not read its input we do
 /// not read the client's questions, and clients leave after a minute without an answer; also, this
 /// is how we learn that a client has left that we do not read from.
@@ -309,33 +308,6 @@ impl<Writer: AsyncWrite + Unpin> Mouth<'_, Writer> {
     async fn send(&mut self, frame: &[u8]) -> io::Result<()> {
         self.writer.write_all(frame).await?;
         self.writer.flush().await
-    }
-}
-
-/// When something was last said.
-struct Activity {
-    clock: Clock,
-    last: Mutex<Moment>,
-}
-
-impl Activity {
-    fn new(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), last: Mutex::new(clock.moment()) }
-    }
-
-    fn note(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.moment();
-    }
-
-    /// Ready when nothing was said for too long.
-    async fn idle(&self) {
-        loop {
-            let due = *self.last.lock().unwrap_or_else(PoisonError::into_inner) + IDLE;
-            if self.clock.moment() >= due {
-                return;
-            }
-            self.clock.sleep_until(due).await;
-        }
     }
 }
 

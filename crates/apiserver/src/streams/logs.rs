@@ -109,7 +109,7 @@ fn number(query: &Query, name: &str) -> Result<Option<i64>, Refusal> {
 /// What a client is told when the node refuses.
 fn refusal(fault: Fault, pod: &str) -> Refusal {
     match fault {
-        Fault::NotNow(words) => Refusal::bad_request(words),
+        Fault::NotNow(words) | Fault::Forbidden(words) => Refusal::bad_request(words),
         Fault::Failed(words) => Refusal::internal(&words),
         Fault::Unreachable(words) => Refusal::failure(words),
         // The words of the node are lost on the way.

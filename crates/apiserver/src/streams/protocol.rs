@@ -96,7 +96,7 @@ impl Protocol {
             Action::Attach => "error attaching to container",
         };
         let words = match (fault, self) {
-            (Fault::Unknown(words) | Fault::NotNow(words), _) => {
+            (Fault::Unknown(words) | Fault::NotNow(words) | Fault::Forbidden(words), _) => {
                 format!("unable to upgrade connection: {words}")
             }
             // The refusal of the runtime, inside of that of the server.

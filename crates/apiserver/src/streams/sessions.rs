@@ -71,7 +71,7 @@ impl Api {
 }
 
 /// Whether a request asks for a conversation in a way that is known here.
-pub(super) fn is_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
+fn is_upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
     if websocket::is_asked(headers) {
         return Ok(());
     }
@@ -95,41 +95,58 @@ struct Handshake {
 }
 
 impl Handshake {
-    /// Reads the head of a request for a WebSocket (RFC 6455, 4.2.1).
     fn read(headers: &HeaderMap, verb: Verb) -> Result<Self, Box<Response<Body>>> {
-        let refuse = |code, words: &'static str| Err(Box::new(answer::text(code, words)));
-        if verb != Verb::Get {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED, "bad method");
-        }
-        let key = headers.get(SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty());
-        let Some(key) = key else {
-            return refuse(StatusCode::BAD_REQUEST, "mismatch challenge/response");
-        };
-        if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|it| it != "13") {
-            let words = "missing or bad WebSocket Version";
-            let mut response = answer::text(StatusCode::BAD_REQUEST, words);
-            let known = HeaderValue::from_static("13");
-            response.headers_mut().insert(SEC_WEBSOCKET_VERSION, known);
-            return Err(Box::new(response));
-        }
+        let proof = proof(headers, verb)?;
         let Some((protocol, name)) = Protocol::choose(headers) else {
-            return refuse(StatusCode::FORBIDDEN, "");
+            return Err(Box::new(answer::text(StatusCode::FORBIDDEN, "")));
         };
-        Ok(Self { protocol, name, proof: websocket::accept(key.as_bytes()) })
+        Ok(Self { protocol, name, proof })
     }
 
     fn answer(&self) -> Response<Body> {
-        let mut response = Response::new(full(""));
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        let headers = response.headers_mut();
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        if let Ok(proof) = HeaderValue::from_str(&self.proof) {
-            headers.insert(SEC_WEBSOCKET_ACCEPT, proof);
-        }
-        if let Some(name) = self.name {
-            headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
-        }
-        response
+        accept_websocket(&self.proof, self.name)
     }
+}
+
+/// Reads the head of a request for a WebSocket (RFC 6455, 4.2.1) and proves that it was understood.
+pub(super) fn proof(headers: &HeaderMap, verb: Verb) -> Result<String, Box<Response<Body>>> {
+    let refuse = |code, words: &'static str| Err(Box::new(answer::text(code, words)));
+    if verb != Verb::Get {
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "bad method");
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty());
+    let Some(key) = key else {
+        return refuse(StatusCode::BAD_REQUEST, "mismatch challenge/response");
+    };
+    if headers.get(SEC_WEBSOCKET_VERSION).is_none_or(|it| it != "13") {
+        let words = "missing or bad WebSocket Version";
+        let mut response = answer::text(StatusCode::BAD_REQUEST, words);
+        let known = HeaderValue::from_static("13");
+        response.headers_mut().insert(SEC_WEBSOCKET_VERSION, known);
+        return Err(Box::new(response));
+    }
+    Ok(websocket::accept(key.as_bytes()))
+}
+
+/// Answers that the connection goes on as a WebSocket, with this subprotocol.
+pub(super) fn accept_websocket(proof: &str, name: Option<&'static str>) -> Response<Body> {
+    let mut response = switching("websocket");
+    let headers = response.headers_mut();
+    if let Ok(proof) = HeaderValue::from_str(proof) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, proof);
+    }
+    if let Some(name) = name {
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
+    }
+    response
+}
+
+/// Answers that the connection goes on as something else.
+pub(super) fn switching(to: &'static str) -> Response<Body> {
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static(to));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    response
 }

@@ -1,19 +1,25 @@
 //! Logs and conversations over a real connection, with nodes that only the test knows.
 
 mod client;
+mod forward;
+mod proxy;
 
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use gantry_apiserver::api::ClientAddress;
 use gantry_apiserver::nodes::{
-    Action, Chunks, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
+    Action, Chunks, Duplex, Ends, Exit, Fault, Later, LogOptions, Nodes, Session, Target,
 };
 use gantry_apiserver::{Caller, Settings};
 use gantry_serve::listener::{Door, Options};
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use self::client::{Reply, Socket};
 use super::Server;
@@ -24,6 +30,10 @@ struct Fake {
     asked: Mutex<Vec<(Target, LogOptions)>>,
     /// Lines of logs that are followed.
     lines: Mutex<Option<mpsc::Receiver<Bytes>>>,
+    /// The other ends of connections to port 19.
+    silent: Mutex<Vec<DuplexStream>>,
+    /// The programs behind port 80.
+    programs: Mutex<JoinSet<()>>,
 }
 
 struct Lines(Vec<Bytes>, Option<mpsc::Receiver<Bytes>>);
@@ -84,6 +94,39 @@ impl Nodes for Fake {
             }
         })
     }
+
+    /// The well-known ports of old: 7 echoes, 13 says something and leaves, 19 takes little and
+    /// says nothing until the test does, and 80 is a small web server.
+    fn dial(&self, target: Target, port: u16) -> Later<'_, Result<Box<dyn Duplex>, Fault>> {
+        Box::pin(async move {
+            let io: Box<dyn Duplex> = match port {
+                7 => {
+                    let (reader, writer) = tokio::io::simplex(1024);
+                    Box::new(tokio::io::join(reader, writer))
+                }
+                13 => {
+                    let words = format!("I am {} on {}", target.pod, target.node);
+                    let reader = std::io::Cursor::new(words);
+                    Box::new(tokio::io::join(reader, tokio::io::sink()))
+                }
+                80 => {
+                    let (ours, theirs) = tokio::io::duplex(1024);
+                    self.programs.lock().unwrap().spawn(proxy::program(theirs));
+                    Box::new(ours)
+                }
+                19 => {
+                    let (ours, theirs) = tokio::io::duplex(16);
+                    self.silent.lock().unwrap().push(theirs);
+                    Box::new(ours)
+                }
+                _ => {
+                    let words = format!("dial tcp 127.16.0.2:{port}: connect: connection refused");
+                    return Err(Fault::Unreachable(words));
+                }
+            };
+            Ok(io)
+        })
+    }
 }
 
 /// A server that listens, and what a test needs to speak to it.
@@ -105,8 +148,10 @@ impl Listening {
         let service = move |request: Request<Incoming>, _| {
             let api = api.clone();
             Box::pin(async move {
-                let (parts, _) = request.into_parts();
-                let request = Request::from_parts(parts, Bytes::new());
+                let (mut parts, body) = request.into_parts();
+                parts.extensions.insert(ClientAddress([192, 0, 2, 7].into()));
+                let body = body.collect().await.unwrap().to_bytes();
+                let request = Request::from_parts(parts, body);
                 api.handle(request, Some(Caller::server())).await
             }) as std::pin::Pin<Box<dyn Future<Output = Response<_>> + Send>>
         };
@@ -324,10 +369,6 @@ async fn a_handshake_that_is_none_is_refused() {
         assert_eq!(reply.status, code, "{headers:?}");
         assert!(reply.body.contains(words), "{headers:?}: {}", reply.body);
     }
-    let refused = listening.open("p/portforward?ports=80", "SPDY/3.1+portforward.k8s.io").await;
-    let reply = refused.unwrap_err();
-    assert_eq!(reply.status, 400);
-    assert!(reply.body.contains("ports of pods are not forwarded"), "{}", reply.body);
 }
 
 /// Bytes that no client sends end their own conversation, and nothing else.

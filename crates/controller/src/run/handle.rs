@@ -133,8 +133,8 @@ impl Handle {
         troubles.collect()
     }
 
-    /// Makes changes to the shelf of a kind that comes from no server, and tells the controllers.
-    /// Nothing happens when nobody looks at the kind.
+    /// Makes changes to what is cached of a kind as if a watch had shown them, and shows them to the controllers.
+    /// For tests without a server. Nothing happens when nobody looks at the kind.
     pub fn make<R>(
         &self,
         resource: &Resource,

@@ -212,6 +212,7 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
         values,
         pods: directory.join("pods"),
         api_server: server::reached_at(address),
+        network: containers.network().clone(),
     };
     let cluster = up::start(&api, &settings, &logs, &mut tasks, &metrics, &leaves).await?;
     if let Some(programs) = cluster.runtime().observer.get() {

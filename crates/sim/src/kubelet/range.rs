@@ -99,6 +99,38 @@ impl Range {
     }
 }
 
+/// Where the programs of a pod listen, by [`pod_address`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodAddress {
+    /// The pod's own address.
+    pub address: Ipv4Addr,
+    /// An address of the same node that no pod is ever given. What answers there listens on all
+    /// addresses of this machine, and is no program of a pod.
+    pub never_assigned: Ipv4Addr,
+}
+
+/// The address of a pod, if what its status says can be true; `pod_cidr` is the range of its node.
+///
+/// Whoever may write statuses or nodes could name any address of this machine. So the range must be
+/// one of those that are given to simulated nodes, and the address one that a pod can have in it.
+#[must_use]
+pub fn pod_address(pod_ip: &str, host_network: bool, pod_cidr: &str) -> Option<PodAddress> {
+    let range = Range::read(pod_cidr)?;
+    let last = range.base + ((1 << range.width) - 1);
+    let pool = (LOOPBACK | (FIRST << WIDTH))..=(LOOPBACK | ((1 << 24) - 1));
+    if !pool.contains(&range.base) || !pool.contains(&last) {
+        return None;
+    }
+    let address = u32::from(pod_ip.parse::<Ipv4Addr>().ok()?);
+    let host = u32::from(range.host());
+    let is_own = match host_network {
+        true => address == host,
+        false => (host + 1..last).contains(&address),
+    };
+    let [address, never_assigned] = [address, last].map(Ipv4Addr::from);
+    is_own.then_some(PodAddress { address, never_assigned })
+}
+
 fn is_same(one: &Pod, other: &Pod) -> bool {
     one.metadata.uid == other.metadata.uid
 }
@@ -170,5 +202,41 @@ fn none_left(about: Reference) -> Held {
         reason: "NoAddressRange".into(),
         message: "all ranges inside 127.0.0.0/8 are given to other nodes; remove some".to_owned(),
         until: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_believed_only_in_the_range_of_its_node() {
+        let range = "127.16.16.0/20";
+        let table = [
+            ("a pod's", "127.16.16.2", false, range, true),
+            ("the last of a pod", "127.16.31.254", false, range, true),
+            ("one that no pod has", "127.16.31.255", false, range, false),
+            ("the network", "127.16.16.0", false, range, false),
+            ("the node's", "127.16.16.1", false, range, false),
+            ("the node's, of a pod in its network", "127.16.16.1", true, range, true),
+            ("another, of a pod in the node's network", "127.16.16.2", true, range, false),
+            ("of another node", "127.16.32.2", false, range, false),
+            ("of this machine", "127.0.0.1", false, range, false),
+            ("of this machine, with its range", "127.0.0.1", true, "127.0.0.0/20", false),
+            ("of this machine, with a range of all", "127.16.16.2", false, "127.0.0.0/8", false),
+            ("elsewhere", "10.0.0.2", false, "10.0.0.0/20", false),
+            ("next to the network", "128.0.0.2", false, "128.0.0.0/20", false),
+            ("none", "", false, range, false),
+            ("without a range", "127.16.16.2", false, "", false),
+            ("of the newer kind", "::1", false, range, false),
+        ];
+        for (why, address, host_network, range, expected) in table {
+            let found = pod_address(address, host_network, range);
+            let expected = expected.then(|| PodAddress {
+                address: address.parse().unwrap(),
+                never_assigned: Ipv4Addr::new(127, 16, 31, 255),
+            });
+            assert_eq!(found, expected, "{why}");
+        }
     }
 }

@@ -72,7 +72,9 @@ impl PodNetwork {
         Ok(PodListener { address, id, connections, network: self.clone() })
     }
 
-    fn in_memory(&self, address: SocketAddrV4) -> Option<io::Result<DuplexStream>> {
+    /// Connects to a program that listens in memory; absent where none does.
+    #[must_use]
+    pub fn dial_in_memory(&self, address: SocketAddrV4) -> Option<io::Result<DuplexStream>> {
         let sender = self.lock().by_address.get(&address).map(|(_, it)| it.clone())?;
         let (near, far) = tokio::io::duplex(BUFFER_BYTES);
         let sent = sender.try_send(far);
@@ -84,7 +86,7 @@ impl Dial for PodNetwork {
     fn dial(&self, address: Ipv4Addr, port: u16) -> Later<'_, io::Result<Box<dyn Duplex>>> {
         Box::pin(async move {
             let target = SocketAddrV4::new(address, port);
-            if let Some(found) = self.in_memory(target) {
+            if let Some(found) = self.dial_in_memory(target) {
                 return Ok(Box::new(found?) as Box<dyn Duplex>);
             }
             // Pods live there and nowhere else: nobody is reached through a pod's address who is no pod.

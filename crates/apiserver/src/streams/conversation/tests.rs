@@ -1,3 +1,4 @@
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gantry_process::clock::Hand;
@@ -5,8 +6,9 @@ use jiff::Timestamp;
 use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
+use super::super::activity::IDLE_TIMEOUT;
 use super::*;
-use crate::nodes::{Action, Chunks, LogOptions};
+use crate::nodes::{Action, Chunks, Duplex, LogOptions};
 
 /// A node that does what a test says.
 struct Node<Run>(Run);
@@ -28,6 +30,10 @@ where
 
     fn run(&self, _: Target, _: Session, ends: Ends) -> Later<'_, Result<Exit, Fault>> {
         Box::pin((self.0)(ends))
+    }
+
+    fn dial(&self, _: Target, _: u16) -> Later<'_, Result<Box<dyn Duplex>, Fault>> {
+        Box::pin(async { Err(Fault::Unknown("no ports here".to_owned())) })
     }
 }
 
@@ -278,14 +284,14 @@ async fn a_conversation_without_words_is_ended() {
     });
     talk.begin().await;
     for _ in 0..2 {
-        talk.hand.jump_to(talk.hand.clock().moment() + (IDLE - Duration::from_secs(1)));
+        talk.hand.jump_to(talk.hand.clock().moment() + (IDLE_TIMEOUT - Duration::from_secs(1)));
         talk.say(0x8A, b"").await;
         // The sign of life that was due.
         assert_eq!(talk.hear().await.0, 0x8A);
         tokio::task::yield_now().await;
         assert!(!talk.held.is_finished());
     }
-    talk.hand.advance(IDLE).await;
+    talk.hand.advance(IDLE_TIMEOUT).await;
     talk.held.await.unwrap();
 }
 

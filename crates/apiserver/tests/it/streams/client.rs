@@ -26,7 +26,26 @@ pub(super) async fn ask(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Reply {
-    let (mut stream, mut reply) = begin(address, method, path, headers).await;
+    send(address, method, path, headers, "").await
+}
+
+/// Asks with a body, and reads the whole answer.
+pub(super) async fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Reply {
+    let length = body.len().to_string();
+    let mut headers = headers.to_vec();
+    if !body.is_empty() {
+        headers.push(("content-length", &length));
+    }
+    let (mut stream, mut reply) = begin_with(address, method, path, &headers, body).await;
+    if method == "HEAD" {
+        return reply;
+    }
     if reply.header("transfer-encoding") == Some("chunked") {
         while let Some(chunk) = chunk(&mut stream).await {
             reply.body.push_str(&chunk);
@@ -45,18 +64,31 @@ async fn read_body(stream: &mut BufReader<TcpStream>, reply: &mut Reply) {
 }
 
 /// Asks, and reads the head of the answer.
-async fn begin(
+pub(super) async fn begin(
     address: SocketAddr,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
 ) -> (BufReader<TcpStream>, Reply) {
-    let mut stream = BufReader::new(TcpStream::connect(address).await.unwrap());
+    begin_with(address, method, path, headers, "").await
+}
+
+async fn begin_with(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (BufReader<TcpStream>, Reply) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut stream = BufReader::new(stream);
     let mut text = format!("{method} {path} HTTP/1.1\r\nhost: test\r\n");
     for (name, value) in headers {
         text.push_str(&format!("{name}: {value}\r\n"));
     }
     text.push_str("\r\n");
+    text.push_str(body);
     stream.write_all(text.as_bytes()).await.unwrap();
     let first = line(&mut stream).await;
     let status = first.split(' ').nth(1).unwrap().parse().unwrap();

@@ -1,0 +1,279 @@
+//! `proxy` of pods and services: passes a request on to a program in a pod, and its answer back.
+//!
+//! The program is somebody else's: it never sees how the caller proved who they are, and what it
+//! answers is streamed, however long it is. `backend` says which program is meant, `rewrite` what is
+//! changed on the way.
+
+mod backend;
+mod rewrite;
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use gantry_serve::upgrade::Upgrade;
+use http::header::{CONNECTION, LOCATION};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use self::backend::Backend;
+use self::rewrite::{Kept, Proxied};
+use super::activity::Activity;
+use crate::api::{Api, Ask};
+use crate::body::{Body, full};
+use crate::nodes::{Duplex, Fault};
+use crate::status::Refusal;
+
+/// How long a program may take to accept a connection.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a program may take until its answer begins.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// The most that is read of a program's head.
+const MAX_HEAD: usize = 64 * 1024;
+
+impl Api {
+    /// Passes a request on to a program.
+    pub(super) async fn proxy(&self, ask: Ask) -> Result<Response<Body>, Refusal> {
+        self.review_connection(&ask).await?;
+        let id = ask.target.name.as_str();
+        let backend = match ask.resource.plural.as_str() {
+            "pods" => self.pod_backend(&ask, id)?,
+            "services" => self.service_backend(&ask, id)?,
+            _ => {
+                return Err(Refusal::failure(
+                    "the proxy of nodes is not served: the nodes of this server have no kubelet to \
+                     ask; use the log, exec, portforward or proxy of their pods",
+                ));
+            }
+        };
+        let proxied = Proxied::of(&ask.uri, &ask.target.subresource);
+        let upgrades = rewrite::is_upgrade(&ask.headers);
+        if proxied.path.is_empty() && !upgrades && matches!(ask.method, Method::GET | Method::HEAD)
+        {
+            return Ok(redirect(&proxied.with_slash()));
+        }
+        let kept = if upgrades { Kept::Upgrade } else { Kept::Nothing };
+        let request = rewrite::request(&ask, &proxied, kept)?;
+        match upgrades {
+            true => self.proxy_upgrade(backend, request).await,
+            false => {
+                let host = request.headers().get(http::header::HOST).cloned();
+                let answer = self.proxy_plain(&backend, request).await?;
+                rewrite::response(answer, &proxied, &backend.authority(), host.as_ref())
+            }
+        }
+    }
+
+    /// Sends a request and streams the answer.
+    async fn proxy_plain(
+        &self,
+        backend: &Backend,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Body>, Refusal> {
+        let reach =
+            |why: &str| Refusal::unavailable(&format!("error trying to reach service: {why}"));
+        let (io, place) = self.dial_backend(backend).await.map_err(|fault| match fault {
+            Fault::Forbidden(words) => Refusal::bad_request(words),
+            other => reach(&other.to_string()),
+        })?;
+        let exchange = async {
+            let (mut sender, connection) =
+                http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await?;
+            let mut connection = Driver::new(connection);
+            let response = connection.until(sender.send_request(request)).await?;
+            hyper::Result::Ok((response, connection))
+        };
+        let answered = self.0.clock.timeout(RESPONSE_TIMEOUT, exchange).await;
+        let (response, connection) = match answered {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(reach(&error.to_string())),
+            Err(_) => return Err(reach("the program did not answer in time")),
+        };
+        let activity = Arc::new(Activity::new(&self.0.clock));
+        let end = ends(self.0.stop.clone(), Arc::clone(&activity));
+        Ok(response.map(|incoming| {
+            Streamed { connection, incoming, activity, end, _place: place }.boxed_unsync()
+        }))
+    }
+
+    /// Sends a request for another protocol, and joins both sides once the program agrees.
+    async fn proxy_upgrade(
+        &self,
+        backend: Backend,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Body>, Refusal> {
+        let Ok(session) = Arc::clone(&self.0.sessions).try_acquire_owned() else {
+            let words = "too many conversations with containers at once, please try again later";
+            return Err(Refusal::too_many(words, None));
+        };
+        let (io, place) = self.dial_backend(&backend).await.map_err(|fault| match fault {
+            Fault::Forbidden(words) => Refusal::bad_request(words),
+            other => Refusal::failure(format!("error dialing backend: {other}")),
+        })?;
+        let failed = |why: String| Refusal::failure(format!("error sending request: {why}"));
+        let exchange = async {
+            let (mut sender, connection) =
+                http1::Builder::new().max_buf_size(MAX_HEAD).handshake(TokioIo::new(io)).await?;
+            let mut connection = Driver::new(connection.with_upgrades());
+            let response = connection.until(sender.send_request(request)).await?;
+            hyper::Result::Ok((response, connection))
+        };
+        let answered = self.0.clock.timeout(RESPONSE_TIMEOUT, exchange).await;
+        let (mut response, mut connection) = match answered {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_) => return Err(failed("the program did not answer in time".to_owned())),
+        };
+        let activity = Arc::new(Activity::new(&self.0.clock));
+        let end = ends(self.0.stop.clone(), Arc::clone(&activity));
+        let code = response.status();
+        if code != StatusCode::SWITCHING_PROTOCOLS {
+            if code.as_u16() < 400 {
+                let code = code.as_u16();
+                let words = format!("invalid upgrade response: status code {code}");
+                return Err(Refusal::failure(words));
+            }
+            rewrite::remove_hop_by_hop(response.headers_mut(), Kept::Nothing);
+            return Ok(response.map(|incoming| {
+                Streamed { connection, incoming, activity, end, _place: place }.boxed_unsync()
+            }));
+        }
+        let upgraded = hyper::upgrade::on(&mut response);
+        let joined = self.0.clock.timeout(RESPONSE_TIMEOUT, connection.until(upgraded)).await;
+        let Ok(Ok(program)) = joined else {
+            return Err(failed("the program did not go on after the upgrade".to_owned()));
+        };
+        rewrite::remove_hop_by_hop(response.headers_mut(), Kept::Upgrade);
+        let mut response = response.map(|_| full(""));
+        let upgrade = HeaderValue::from_static("Upgrade");
+        response.headers_mut().insert(CONNECTION, upgrade);
+        Upgrade::attach(&mut response, move |mut client| async move {
+            let mut program = TokioIo::new(program);
+            let carry = tokio::io::copy_bidirectional(&mut client, &mut program);
+            // Either may be dropped: one side has left, or the server stops.
+            tokio::select! {
+                _ = carry => {}
+                () = end => {}
+            }
+            drop((session, place));
+        });
+        Ok(response)
+    }
+
+    async fn dial_backend(
+        &self,
+        backend: &Backend,
+    ) -> Result<(Box<dyn Duplex>, OwnedSemaphorePermit), Fault> {
+        let Ok(place) = Arc::clone(&self.0.forwarded).try_acquire_owned() else {
+            let words = "too many connections to pods at once, please try again later";
+            return Err(Fault::Unreachable(words.to_owned()));
+        };
+        let dialing = backend.nodes.dial(backend.target.clone(), backend.port);
+        match self.0.clock.timeout(DIAL_TIMEOUT, dialing).await {
+            Ok(dialled) => Ok((dialled?, place)),
+            Err(_) => {
+                let words = format!("dial tcp {}: i/o timeout", backend.authority());
+                Err(Fault::Unreachable(words))
+            }
+        }
+    }
+}
+
+/// What moves the bytes of a connection to a program; none once it is over.
+struct Driver(Option<Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>>);
+
+impl Driver {
+    fn new(connection: impl Future<Output = hyper::Result<()>> + Send + 'static) -> Self {
+        Self(Some(Box::pin(connection)))
+    }
+
+    /// Moves on as far as it can. How it ended is known to those who wait for what it brings.
+    fn advance(&mut self, context: &mut Context<'_>) {
+        if let Some(connection) = &mut self.0
+            && connection.as_mut().poll(context).is_ready()
+        {
+            self.0 = None;
+        }
+    }
+
+    /// Waits for something that the connection brings.
+    async fn until<Output>(
+        &mut self,
+        work: impl Future<Output = hyper::Result<Output>>,
+    ) -> hyper::Result<Output> {
+        let mut work = std::pin::pin!(work);
+        std::future::poll_fn(move |context| {
+            self.advance(context);
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// Ready when the server stops, or nothing was said for too long.
+fn ends(
+    stop: CancellationToken,
+    activity: Arc<Activity>,
+) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        // Each only waits.
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = activity.idle() => {}
+        }
+    })
+}
+
+/// The body of a program's answer. Nothing is read before the client has taken what came before.
+struct Streamed {
+    connection: Driver,
+    incoming: Incoming,
+    activity: Arc<Activity>,
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Given back when the answer has ended.
+    _place: OwnedSemaphorePermit,
+}
+
+impl hyper::body::Body for Streamed {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    // No size is hinted at: whatever its length, the answer goes on as the program made it.
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        self.connection.advance(context);
+        if let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) {
+            self.activity.note();
+            return Poll::Ready(frame.map(|it| it.map_err(io::Error::other)));
+        }
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Some(Err(io::Error::other("the answer was cut off")))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+}
+
+/// Sends a client to the same place with a slash after it: relative links would lose their way.
+fn redirect(to: &str) -> Response<Body> {
+    let mut response = Response::new(full(""));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(to) = HeaderValue::from_str(to) {
+        response.headers_mut().insert(LOCATION, to);
+    }
+    response
+}
