@@ -10,8 +10,9 @@ use gantry_controller::{Actor, Handle, Meters, Options, Seat, Shell};
 use gantry_process::clock::Clock;
 use gantry_process::metrics::Metrics;
 use gantry_process::tasks::{OnLoss, Tasks};
-use gantry_reconcile::{Change, Key, Shelf, View as _};
+use gantry_reconcile::Key;
 use gantry_sim::device_driver::{Publication, Publisher, Reporter, Told};
+use jiff::Timestamp;
 
 /// How long a change of a file may go unnoticed.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,35 +34,32 @@ pub fn start(
         Seat::new(Arc::new(Publisher { name: name.to_owned() }), Arc::clone(&actor)),
         Seat::new(Arc::new(Reporter { driver: told.driver.clone() }), actor),
     ];
-    let options = Options { facts: [Publication::RESOURCE].into(), ..Options::default() };
+    let options = Options::default();
     let meters = Meters::register(metrics)?;
     let clock = tasks.clock().clone();
+    let now = clock.now();
     let shell = Shell::new(clock, fastrand::Rng::new(), client, seats, options, meters)?;
     let handle = shell.handle();
     // Before anybody plans: what is not to be published is taken back.
-    publish(&handle, told.publications.clone());
+    publish(&handle, told.publications.clone(), now);
     let inner = tasks.child();
     tasks.spawn("device driver", OnLoss::EndOwner, |_| async move { Ok(shell.run(inner).await?) });
     Ok(handle)
 }
 
 /// Makes these the facts, and no others.
-fn publish(handle: &Handle, publications: Vec<Publication>) {
-    handle.make(&Publication::RESOURCE, |shelf| {
-        let Some(shelf) = shelf.as_any().downcast_ref::<Shelf<Publication>>() else {
-            return (Vec::new(), ());
-        };
-        let wanted: BTreeSet<Key> = publications.iter().map(|it| it.metadata.key()).collect();
-        let known = shelf.all();
-        let gone = known.iter().map(|it| it.metadata.key()).filter(|key| !wanted.contains(key));
-        let mut changes: Vec<Change> = gone.filter_map(|key| shelf.unset(&key)).collect();
-        for publication in publications {
-            if !known.iter().any(|it| **it == publication) {
-                changes.push(shelf.set(publication));
-            }
+fn publish(handle: &Handle, publications: Vec<Publication>, now: Timestamp) {
+    let facts = handle.world().facts::<Publication>();
+    let wanted: BTreeSet<&Key> = publications.iter().map(|it| &it.key).collect();
+    for (key, _) in facts.all().iter().filter(|(key, _)| !wanted.contains(key)) {
+        handle.forget::<Publication>(key);
+    }
+    for publication in publications {
+        let known = facts.observed(&publication.key);
+        if known.is_none_or(|it| it.value != publication) {
+            handle.record(publication.key.clone(), publication, now);
         }
-        (changes, ())
-    });
+    }
 }
 
 /// What a file says now, or why it cannot be used.
@@ -96,7 +94,7 @@ pub fn follow(
                 }
                 Ok(told) => {
                     tracing::info!(objects = told.publications.len(), "the file has changed");
-                    publish(&handle, told.publications.clone());
+                    publish(&handle, told.publications.clone(), clock.now());
                 }
             }
             last = found;

@@ -11,9 +11,10 @@
 //!
 //! [`Scenario::prove`] and [`Scenario::prove_apart`] are all that most controllers need, and
 //! [`prove_worlds`] where there are many worlds to begin with. A [`Stage`] is for tests about what happens
-//! when.
+//! when. [`Kubelet`] runs pods for controllers whose decisions depend on that.
 
 mod calls;
+mod kubelet;
 mod outside;
 mod prove;
 mod replica;
@@ -22,6 +23,7 @@ mod server;
 mod stage;
 mod trial;
 
+pub use kubelet::{Kubelet, KubeletNode, KubeletNodes, KubeletPod, PodLifecycle};
 pub use outside::{Ask, Asker, Asking, Check, Edge, Invariant, MakeEdge, Outside};
 pub use prove::prove_worlds;
 pub use scenario::{

@@ -13,6 +13,7 @@ use gantry_reconcile::write::{Part, Write};
 use gantry_reconcile::{Call, Controller, Held, Plan, Propagation, Reference, Step, Uid};
 
 mod engines;
+mod kubelet;
 
 /// Wants a number of leaves.
 #[derive(Debug, Default, Deserialize)]

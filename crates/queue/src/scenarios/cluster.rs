@@ -13,7 +13,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gantry_harness::{Asking, Outside, Scenario, Server, Stage};
+use gantry_harness::{
+    Asking, Kubelet, KubeletNodes, KubeletPod, Outside, PodLifecycle, Scenario, Server, Stage,
+};
 use gantry_pods::Requests;
 use gantry_pods::view::{Node, Phase, Pod};
 use gantry_reconcile::object::controlled_by;
@@ -223,61 +225,21 @@ impl Controller for Binder {
     }
 }
 
-/// Runs pods.
-pub(super) struct Kubelet;
+/// Runs pods that are bound. Their annotations say how long they take, and whether their node is lost.
+const KUBELET: Kubelet =
+    Kubelet { nodes: KubeletNodes::Required, lifecycle, reports_termination: false };
 
-impl Controller for Kubelet {
-    fn name(&self) -> &'static str {
-        "kubelet"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>(), Kind::of::<Node>()]
-    }
-
-    fn enqueue(&self, world: &World, change: &Change) -> Vec<Key> {
-        if change.is::<Node>() {
-            let pods = world.shelf::<Pod>().tagged(&Pod::on_node(change.key.name()));
-            return pods.iter().map(|it| it.metadata.key()).collect();
-        }
-        vec![change.key.clone()]
-    }
-
-    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
-        let meta = &pod.metadata;
-        let node = world.shelf::<Node>().get(&Key::cluster(&pod.spec.node_name));
-        if !pod.spec.node_name.is_empty() && node.is_none_or(|it| !it.is_ready()) {
-            // There is no kubelet that could do anything.
-            return plan;
-        }
-        if meta.is_going() && note(meta, "lost").is_some() {
-            // Its node does not answer.
-            return plan;
-        }
-        if meta.is_going() {
-            let (resource, key, fence) = (Pod::RESOURCE, key.clone(), meta.fence());
-            plan.write(Write::Delete { resource, key, fence, grace: Some(0), propagation: None });
-            return plan;
-        }
-        if pod.spec.node_name.is_empty() || pod.is_over() {
-            return plan;
-        }
-        let made = meta.creation_timestamp.unwrap();
-        let after = |seconds: i64| made + jiff::SignedDuration::from_secs(seconds);
-        let init = number(meta, "init").unwrap_or_default();
-        let (next, when) = match (pod.status.phase, number(meta, "seconds")) {
-            (Phase::Pending, _) => ("Running", after(init)),
-            (_, Some(seconds)) => ("Succeeded", after(init + seconds)),
-            (_, None) => return plan,
-        };
-        if now < when {
-            plan.look_at(when, now);
-        } else {
-            plan.write(status(&Pod::RESOURCE, meta, &json!({"phase": next})));
-        }
-        plan
+fn lifecycle(pod: &KubeletPod) -> PodLifecycle {
+    let meta = &pod.metadata;
+    let made = meta.creation_timestamp.unwrap();
+    let after = |seconds: i64| made + jiff::SignedDuration::from_secs(seconds);
+    let init = number(meta, "init").unwrap_or_default();
+    let seconds = number(meta, "seconds");
+    PodLifecycle {
+        starts_at: Some(after(init)),
+        exit_code: seconds.map(|_| 0),
+        ends_at: seconds.map(|it| after(init + it)),
+        node_is_lost: note(meta, "lost").is_some(),
     }
 }
 
@@ -294,7 +256,7 @@ impl Cast {
     }
 
     pub(super) fn all(&self) -> [&dyn Controller; 5] {
-        [&self.dispatch, &self.progress, &Makers, &Binder, &Kubelet]
+        [&self.dispatch, &self.progress, &Makers, &Binder, &KUBELET]
     }
 }
 

@@ -29,8 +29,9 @@ fn declared(name: &str) -> (gantry_reconcile::Resource, Value) {
 #[test]
 fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
     let scaling = scaling(Backend::Groups, 4);
-    let controllers =
-        |queue| -> [&dyn gantry_reconcile::Controller; 3] { [&scaling, queue, &Kubelet] };
+    let controllers = |queue| -> [&dyn gantry_reconcile::Controller; 3] {
+        [&scaling, queue, &Kubelet::REPORTS_NODES]
+    };
     let waits = Queue { ends: false };
     let running = controllers(&waits);
     let objects = || vec![group("gpu", 3), declared("gpu-0"), job("a", "gpu", &[2])];
@@ -72,7 +73,8 @@ fn is_21_pretended_nodes_come_for_a_job_and_go_after_it() {
 fn is_21_a_group_that_is_full_is_waited_for_and_one_that_is_missing_is_told() {
     let scaling = scaling(Backend::Groups, 9);
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 3] = [&scaling, &queue, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 3] =
+        [&scaling, &queue, &Kubelet::REPORTS_NODES];
     let objects = vec![group("gpu", 1), job("a", "gpu", &[2]), job("b", "tpu", &[1])];
     let ending = calm(&scenario(&controllers, objects, vec![]));
     let held: Vec<&str> = ending.held.iter().map(|it| it.reason.as_ref()).collect();

@@ -52,7 +52,8 @@ fn is_23_machines_are_handed_over_to_the_next_that_asks_for_the_same() {
         [set("s", "g", 0)].into_iter().chain(jobs).collect::<Vec<_>>()
     };
     // All of them, one after the other, on the same two machines.
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let whole = scenario(&controllers, objects(&["a", "b", "c"]), vec![]);
     let end = shape(&calm(&whole).server);
     assert_eq!((&end["machines"], &end["granted"]), (&json!(0), &json!([])), "{end:#}");
@@ -61,7 +62,8 @@ fn is_23_machines_are_handed_over_to_the_next_that_asks_for_the_same() {
     proven(two.prove_crashes(0, shape));
 
     // One ends, another takes over: the set is not touched but for its labels.
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &last, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &last, &api, &Kubelet::REPORTS_NODES];
     let mut pair = scenario(&controllers, objects(&["a", "b"]), vec![]);
     pair.defaults = queued;
     let first = calm(&pair);

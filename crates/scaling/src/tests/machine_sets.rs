@@ -41,7 +41,7 @@ fn d_4_a_job_runs_on_a_machine_of_its_own_and_gives_it_back() {
     for ends in [false, true] {
         let queue = Queue { ends };
         let controllers: [&dyn gantry_reconcile::Controller; 4] =
-            [&scaling, &queue, &api, &Kubelet];
+            [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
         let objects = vec![set("s", "g4dn.xlarge", 0), job("a", "g4dn.xlarge", &[1])];
         let ending = calm(&scenario(&controllers, objects, vec![]));
         let server = &ending.server;
@@ -87,7 +87,8 @@ fn is_untouched(name: &'static str) -> Action {
 fn is_13_nothing_is_bought_twice_and_everything_is_given_back_by_making_sets_larger() {
     let (scaling, api) = (scaling(Backend::Reuse, 3), MachineApi::new(3));
     let queue = Queue { ends: true };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let script = || vec![removes("d"), is_untouched("other"), is_untouched("other")];
     let scenario = scenario(&controllers, crowd(), script());
     let end = shape(&calm(&scenario).server);
@@ -106,7 +107,8 @@ fn is_13_nothing_is_bought_twice_and_everything_is_given_back_by_making_sets_lar
 fn is_22_nothing_is_left_of_copies_whatever_happens() {
     let (scaling, api) = (scaling(Backend::Duplicate, 3), MachineApi { most: 100, works: true });
     let queue = Queue { ends: true };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let scenario = scenario(&controllers, crowd(), vec![removes("d"), is_untouched("other")]);
     let end = shape(&calm(&scenario).server);
     assert_eq!(end["sets"].as_array().unwrap().len(), 4, "{end:#}");
@@ -119,7 +121,8 @@ fn is_22_nothing_is_left_of_copies_whatever_happens() {
 fn is_17_a_copy_is_of_its_job_alone() {
     let (scaling, api) = (scaling(Backend::Duplicate, 3), MachineApi::new(3));
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let objects =
         vec![set("s", "m5.xlarge", 1), set("t", "g", 0), job("a", "m5.xlarge_g", &[2, 1])];
     let ending = calm(&scenario(&controllers, objects, vec![]));
@@ -161,7 +164,8 @@ fn is_12_several_sets_of_a_type_share_what_is_needed() {
 fn is_9_a_job_that_asks_for_less_gives_back_what_is_too_much() {
     let (scaling, api) = (scaling(Backend::Reuse, 5), MachineApi::new(5));
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let change = |count: i64| -> Action {
         Box::new(move |server: &mut Server| {
             server.edit(&AppWrapper::RESOURCE, &key("a"), |it| {
@@ -222,7 +226,8 @@ fn is_25_machines_that_do_not_come_are_given_up_and_the_job_is_told() {
 fn is_26_what_another_bought_before_there_was_a_ledger_is_taken_over() {
     let (scaling, api) = (scaling(Backend::Reuse, 1), MachineApi { most: 100, works: true });
     let queue = Queue { ends: false };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let mut bought = set("s", "g", 2);
     bought.1["metadata"]["labels"]["instascale.codeflare.dev-a-n"] = json!("2");
     let mut held = job("a", "g", &[2]);

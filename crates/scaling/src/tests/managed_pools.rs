@@ -15,7 +15,7 @@ fn runs(kind: PoolKind) {
         let queue = Queue { ends };
         let cloud = Service::default();
         let nodes = PoolNodes(cloud.clone());
-        let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+        let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
         let ending =
             calm(&managed(&controllers, &cloud, vec![job("a", "g4dn.xlarge", &[2])], vec![], 3));
         let pools = service(&ending.server).pools().clone();
@@ -66,7 +66,7 @@ fn is_18_nothing_is_bought_twice_or_left_whatever_happens_to_calls() {
     let queue = Queue { ends: true };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let jobs = vec![
         job("a", "g", &[2]),
         job("b", "g_m", &[1, 1]),
@@ -86,7 +86,7 @@ fn is_18_nothing_is_bought_twice_or_left_whenever_a_process_dies() {
     let queue = Queue { ends: true };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let jobs = vec![job("a", "g", &[2]), job("b", "g", &[2])];
     proven(managed(&controllers, &cloud, jobs, vec![removes("b")], 4).prove_crashes(0, left));
 }
@@ -99,7 +99,7 @@ fn is_18_there_are_never_more_nodes_than_the_ledger_grants() {
     let queue = Queue { ends: true };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let strict = |jobs, script| {
         let mut scenario = managed(&controllers, &cloud, jobs, script, 3);
         scenario.outside.always.push(within_ledger());
@@ -133,7 +133,7 @@ fn is_18_nothing_is_done_before_the_pools_are_known() {
     let queue = Queue { ends: false };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let mut over = job("a", "g", &[1]);
     over.1["metadata"]["finalizers"] = json!([crate::marks::FINALIZER]);
     let objects = vec![over, job("b", "g", &[1])];
@@ -169,7 +169,7 @@ fn a_job_that_asks_for_more_gets_a_larger_pool() {
     let queue = Queue { ends: false };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let script = vec![asks_for(4), asks_for(2), asks_for(3)];
     let scenario = managed(&controllers, &cloud, vec![job("a", "g", &[1])], script, 4);
     assert_eq!(sizes(&calm(&scenario).server), json!([3]));
@@ -183,7 +183,7 @@ fn a_pool_that_others_delete_or_resize_is_as_granted_again() {
     let queue = Queue { ends: false };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let meddle = |act: fn(&mut Service)| -> Action {
         Box::new(move |server: &mut Server| act(server.edge_mut(crate::pool::PROTOCOL)))
     };
@@ -207,7 +207,7 @@ fn is_26_a_pool_of_a_job_that_is_gone_is_deleted() {
     let queue = Queue { ends: false };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let objects = vec![(Node::RESOURCE, json!({"metadata": {"name": "n"}}))];
     let mut scenario = managed(&controllers, &cloud, objects, vec![], 4);
     scenario.outside.always.clear();
@@ -229,7 +229,7 @@ fn is_20_a_refused_call_is_told_and_harms_nobody_else() {
     let queue = Queue { ends: false };
     let cloud = Service::default();
     let nodes = PoolNodes(cloud.clone());
-    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet];
+    let controllers: Controllers<'_> = [&scaling, &queue, &nodes, &Kubelet::REPORTS_NODES];
     let jobs = vec![job("a", "refused", &[1]), job("b", "g", &[1])];
     let ending = calm(&managed(&controllers, &cloud, jobs, vec![], 4));
     let held: Vec<_> = ending.held.iter().filter(|it| it.reason == "Forbidden").collect();

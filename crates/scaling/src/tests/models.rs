@@ -17,6 +17,8 @@ use crate::view::{AppWrapper, ConfigMap, Machine, MachineSet, Node, ORDERED_INST
 use crate::view::{is_ready, marked_nodes};
 use crate::{Scaling, view};
 
+pub(super) use gantry_harness::Kubelet;
+
 pub(super) const NAMESPACE: &str = "openshift-machine-api";
 
 pub(super) fn settings(backend: Backend, nodes: u32) -> Settings {
@@ -239,33 +241,6 @@ impl Controller for MachineApi {
 
 fn base(annotations: &std::collections::BTreeMap<String, String>) -> i64 {
     annotations.get("base").map_or(0, |it| it.parse().unwrap())
-}
-
-/// Says of every node that it is ready.
-pub(super) struct Kubelet;
-
-impl Controller for Kubelet {
-    fn name(&self) -> &'static str {
-        "kubelet"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Node>()]
-    }
-
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        vec![change.key.clone()]
-    }
-
-    fn plan(&self, world: &World, key: &Key, _: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let Some(node) = world.shelf::<Node>().get(key) else { return plan };
-        if !is_ready(&node) && !node.metadata.is_going() {
-            let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
-            plan.write(status_of::<Node>(&node.metadata, &ready));
-        }
-        plan
-    }
 }
 
 fn status_of<V: View>(meta: &gantry_reconcile::Meta, status: &Value) -> Write {

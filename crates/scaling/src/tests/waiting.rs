@@ -167,7 +167,8 @@ fn is_6_a_ledger_that_cannot_be_read_stops_everything_and_is_told() {
 fn one_bad_job_leaves_the_others_alone() {
     let (scaling, api) = (scaling(Backend::Reuse, 3), MachineApi::new(3));
     let queue = Queue { ends: true };
-    let controllers: [&dyn gantry_reconcile::Controller; 4] = [&scaling, &queue, &api, &Kubelet];
+    let controllers: [&dyn gantry_reconcile::Controller; 4] =
+        [&scaling, &queue, &api, &Kubelet::REPORTS_NODES];
     let bad = [REFUSED, CONFLICTED, UNREADABLE].map(|wrong| {
         let (resource, mut object) = job(&format!("{wrong}-job"), "g", &[1]);
         if wrong == UNREADABLE {

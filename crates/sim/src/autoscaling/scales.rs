@@ -70,3 +70,42 @@ impl Inquiry for ScaleInquiry {
         target.namespace.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gantry_reconcile::View as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn autoscaler(name: &str, target: &str, revision: &str) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": revision},
+            "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}},
+        })
+    }
+
+    #[test]
+    fn a_target_is_asked_about_once_for_all_its_autoscalers_and_when_it_differs() {
+        let inquiry = ScaleInquiry::new(Sampling { window: jiff::SignedDuration::from_secs(15) });
+        let world = World::new(inquiry.kinds());
+        let shelf = world.find(&HorizontalPodAutoscaler::RESOURCE).unwrap();
+        let see = |object: Value| shelf.saw(&object.to_string()).unwrap().unwrap();
+        let key = |name: &str| Key::new("n", name);
+        let enqueued = |change: &Change| inquiry.enqueue(&world, change);
+        assert_eq!(enqueued(&see(autoscaler("a", "web", "1"))), [key("a")]);
+        assert_eq!(enqueued(&see(autoscaler("b", "web", "2"))), [key("b")]);
+        let wanted =
+            |name: &str| inquiry.wanted(&world, &key(name), Timestamp::UNIX_EPOCH).questions;
+        assert_eq!(wanted("a"), wanted("b"));
+        assert_eq!(wanted("a").len(), 1);
+        let mut counted = autoscaler("a", "web", "3");
+        counted["status"] = json!({"currentReplicas": 3});
+        assert_eq!(enqueued(&see(counted)), [], "the target is the same");
+        assert_eq!(enqueued(&see(autoscaler("a", "other", "4"))), [key("a")]);
+        assert_ne!(wanted("a"), wanted("b"));
+        let gone = shelf.saw_end(&autoscaler("a", "other", "5").to_string()).unwrap().unwrap();
+        assert_eq!(enqueued(&gone), [key("a")]);
+        assert!(wanted("a").is_empty());
+    }
+}

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use gantry_api::devices::{PoolSpec, TaintEffect};
 use gantry_reconcile::{
-    Change, Controller, Fence, Held, Key, Kind, Meta, Part, Plan, Reference, Resource, View, World,
-    Write,
+    Change, Controller, FactChange, FactKind, Fence, Held, Key, Kind, Meta, Part, Plan, Reference,
+    Resource, View, World, Write,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -27,27 +27,33 @@ impl Controller for Publisher {
     }
 
     fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Publication>(), Kind::of::<DevicePool>(), Kind::of::<DeviceDriver>()]
+        vec![Kind::of::<DevicePool>(), Kind::of::<DeviceDriver>()]
     }
 
     fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        match change.resource == Publication::RESOURCE {
-            true => vec![change.key.clone()],
-            false => vec![Publication::key(&change.resource, change.key.name())],
-        }
+        vec![Publication::key(&change.resource, change.key.name())]
+    }
+
+    fn facts(&self) -> Vec<FactKind> {
+        vec![FactKind::of::<Publication>()]
+    }
+
+    fn enqueue_for_fact(&self, _: &World, change: &FactChange) -> Vec<Key> {
+        change.of::<Publication>().map(|it| it.subject.clone()).into_iter().collect()
     }
 
     fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let wanted = world.shelf::<Publication>().get(key);
+        let wanted = world.facts::<Publication>().observed(key);
+        let wanted = wanted.as_deref().map(|it| &it.value);
         let mut plan = Plan::default();
         let Some((plural, name)) = key.name().split_once('/') else { return plan };
         let object = Key::cluster(name);
         if plural == DevicePool::RESOURCE.plural {
             let pool = world.shelf::<DevicePool>().get(&object);
-            self.pool(&object, wanted.as_deref(), pool, now, &mut plan);
+            self.pool(&object, wanted, pool, now, &mut plan);
         } else if plural == DeviceDriver::RESOURCE.plural {
             let driver = world.shelf::<DeviceDriver>().get(&object);
-            self.driver(&object, wanted.as_deref(), driver.as_deref(), &mut plan);
+            self.driver(&object, wanted, driver.as_deref(), &mut plan);
         }
         plan
     }

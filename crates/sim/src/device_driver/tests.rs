@@ -28,7 +28,7 @@ fn read(text: &str, driver: Option<&str>) -> Result<Told, ToldError> {
 #[test]
 fn a_file_tells_one_driver_what_to_publish() {
     let gpu = read(POOLS, Some("gpu.example.com")).unwrap();
-    let names: Vec<_> = gpu.publications.iter().map(|it| it.metadata.name.as_str()).collect();
+    let names: Vec<_> = gpu.publications.iter().map(|it| it.key.name()).collect();
     assert_eq!(names, ["devicedrivers/gpu.example.com", "devicepools/a"]);
     assert_eq!(gpu.publications[0].object["deviceTypes"], json!(["gpu"]), "of its pools");
     let nic = read(POOLS, Some("nic.example.com")).unwrap();
@@ -61,6 +61,12 @@ fn world(objects: &[(Resource, Value)]) -> World {
     let kinds = publisher().kinds().into_iter().chain(reporter().kinds());
     let world = World::new(kinds);
     for (resource, object) in objects {
+        if resource.plural == "publications" {
+            let (key, object) = (Key::cluster(object["key"].as_str().unwrap()), &object["object"]);
+            let fact = Publication { key: key.clone(), object: object.clone() };
+            let _ = world.facts().record(key, fact, Timestamp::UNIX_EPOCH);
+            continue;
+        }
         let text = object.to_string();
         let seen = world.find(resource).unwrap().saw(&text);
         assert!(seen.is_ok(), "{text}");
@@ -78,9 +84,9 @@ fn pool(name: &str, labels: &Value, status: &Value) -> (Resource, Value) {
 
 fn wanted(name: &str) -> (Resource, Value) {
     let told = read(POOLS, Some("gpu.example.com")).unwrap();
-    let fact = told.publications.into_iter().find(|it| it.metadata.name == name).unwrap();
-    let metadata = json!({"name": name, "uid": "f", "resourceVersion": "1"});
-    (Publication::RESOURCE, json!({"metadata": metadata, "object": fact.object}))
+    let fact = told.publications.into_iter().find(|it| it.key.name() == name).unwrap();
+    let publications = Resource::namespaced("", "v1", "publications", "Publication");
+    (publications, json!({"key": name, "object": fact.object}))
 }
 
 fn plan(objects: &[(Resource, Value)]) -> Plan {

@@ -1,7 +1,7 @@
 //! What the driver looks at.
 
 use gantry_reconcile::world::Tag;
-use gantry_reconcile::{Key, Meta, Resource, View};
+use gantry_reconcile::{Fact, Key, Meta, Resource, View};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -9,12 +9,11 @@ const fn resource(plural: &'static str, kind: &'static str) -> Resource {
     Resource::namespaced("devmgmtproto.k8s.io", "v1alpha1", plural, kind)
 }
 
-/// An object that is to be published: a fact that comes from no server.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+/// An object that is to be published, as the file of the driver says.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Publication {
-    /// Its name: the plural of the kind and the name of the object.
-    pub metadata: Meta,
+    /// Which: the plural of the kind and the name of the object.
+    pub key: Key,
     /// The object.
     pub object: Value,
 }
@@ -24,27 +23,19 @@ impl Publication {
     #[must_use]
     pub fn new(resource: &Resource, object: Value) -> Self {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let name = Self::key(resource, name).name().to_owned();
-        Self { metadata: Meta { name, ..Meta::default() }, object }
+        Self { key: Self::key(resource, name), object }
     }
 
-    /// Where the fact about an object is filed. No object's name has a slash.
+    /// The subject of the fact about an object. No object's name has a slash.
     #[must_use]
     pub fn key(resource: &Resource, name: &str) -> Key {
         Key::cluster(&format!("{}/{name}", resource.plural))
     }
 }
 
-impl View for Publication {
-    /// A kind that no server serves.
-    const RESOURCE: Resource =
-        Resource::namespaced("local.gantry.dev", "v1", "publications", "Publication")
-            .cluster_wide()
-            .without_status();
-
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
+impl Fact for Publication {
+    type Subject = Key;
+    const NAME: &'static str = "publication";
 }
 
 /// A driver's registration.

@@ -7,55 +7,16 @@ mod stateful;
 use std::time::Duration;
 
 use fastrand::Rng;
-use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
-use gantry_reconcile::{
-    Change, Controller, Key, Kind, Plan, Propagation, Resource, View, World, Write,
-};
-use jiff::Timestamp;
+use gantry_harness::{Action, Faults, Kubelet, Scenario, Server, prove_worlds};
+use gantry_reconcile::{Controller, Key, Propagation, Resource, View};
 use serde_json::{Value, json};
 
-use super::{DaemonSets, Deployments, ReplicaSets, ReplicationControllers, StatefulSets, writes};
+use super::{DaemonSets, Deployments, ReplicaSets, ReplicationControllers, StatefulSets};
 use crate::stand::{bad, is_bad, proven};
 use crate::view::{
-    ControllerRevision, DaemonSet, Deployment, Node, PersistentVolumeClaim, Phase, Pod, ReplicaSet,
+    ControllerRevision, DaemonSet, Deployment, Node, PersistentVolumeClaim, Pod, ReplicaSet,
     ReplicationController, StatefulSet,
 };
-
-/// Makes pods run, and takes away those that go.
-struct Kubelet;
-
-impl Controller for Kubelet {
-    fn name(&self) -> &'static str {
-        "kubelet"
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind::of::<Pod>()]
-    }
-
-    fn enqueue(&self, _: &World, change: &Change) -> Vec<Key> {
-        vec![change.key.clone()]
-    }
-
-    fn plan(&self, world: &World, key: &Key, now: Timestamp) -> Plan {
-        let mut plan = Plan::default();
-        let Some(pod) = world.shelf::<Pod>().get(key) else { return plan };
-        let meta = &pod.metadata;
-        if meta.is_going() {
-            let fence = meta.fence();
-            let (resource, key) = (Pod::RESOURCE, key.clone());
-            plan.write(Write::Delete { resource, key, fence, grace: Some(0), propagation: None });
-        } else if pod.status.phase == Phase::Pending {
-            let since = Timestamp::from_second(now.as_second()).unwrap();
-            let ready = json!([{
-                "type": "Ready", "status": "True", "lastTransitionTime": since.to_string(),
-            }]);
-            let body = json!({"status": {"phase": "Running", "conditions": ready}});
-            plan.write(writes::state::<Pod>(meta, body));
-        }
-        plan
-    }
-}
 
 fn deployment(name: &str, replicas: i64, strategy: &Value) -> (Resource, Value) {
     let object = json!({
@@ -147,7 +108,7 @@ fn rolling() -> Value {
     json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
 }
 
-const DEPLOYMENTS: [&dyn Controller; 3] = [&Deployments, &ReplicaSets, &Kubelet];
+const DEPLOYMENTS: [&dyn Controller; 3] = [&Deployments, &ReplicaSets, &Kubelet::RUNS_ALL];
 
 #[test]
 fn deployments_end_in_the_same_place() {

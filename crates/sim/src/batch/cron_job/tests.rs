@@ -4,7 +4,7 @@ use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::Resource;
 
 use super::*;
-use crate::batch::pretend::{Kubelet, defaults};
+use crate::batch::pretend::{defaults, kubelet};
 use crate::batch::{Jobs, TrackedPods};
 use crate::stand::{bad, is_bad, proven};
 
@@ -237,7 +237,7 @@ fn old_jobs_go_once_they_are_noted() {
 
 #[test]
 fn cron_jobs_end_in_the_same_place() {
-    let kubelet = Kubelet { exit: |_| Some(0) };
+    let kubelet = kubelet(|_| Some(0));
     let crons = CronJobs::new(TimeZoneDatabase::none());
     let controllers: [&dyn Controller; 4] = [&crons, &Jobs, &TrackedPods, &kubelet];
     let object = |name: &str, policy: &str| -> (Resource, Value) {
@@ -287,7 +287,7 @@ fn cron_jobs_end_in_the_same_place() {
 /// One time comes, and the next is far away, so that there is an end to compare.
 #[test]
 fn cron_jobs_survive_a_crash_at_every_move() {
-    let kubelet = Kubelet { exit: |_| Some(0) };
+    let kubelet = kubelet(|_| Some(0));
     let crons = CronJobs::new(TimeZoneDatabase::none());
     let controllers: [&dyn Controller; 4] = [&crons, &Jobs, &TrackedPods, &kubelet];
     let object = |name: &str, policy: &str, limit: u32| {

@@ -4,7 +4,7 @@ use gantry_harness::{Action, Faults, Scenario, Server, prove_worlds};
 use gantry_reconcile::{Propagation, Resource};
 
 use super::*;
-use crate::batch::pretend::{Kubelet, defaults, job};
+use crate::batch::pretend::{defaults, job, kubelet};
 use crate::stand::{bad, proven};
 use crate::view::Phase;
 
@@ -60,7 +60,7 @@ fn end(server: &Server, name: &str) -> Value {
 }
 
 fn run(spec: &Value, exit: Exit, script: Vec<Action>) -> Value {
-    let kubelet = Kubelet { exit };
+    let kubelet = kubelet(exit);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let scenario = scenario(&controllers, vec![job("j", spec.clone())], script);
     end(&scenario.run(1, Faults::none()).unwrap().server, "j")
@@ -252,7 +252,7 @@ fn jobs_end_in_the_same_place() {
         Some(_) => Some(1),
         None => Some(i64::from(number(pod) == 1 && pods::failures(pod).0 == 0)),
     };
-    let kubelet = Kubelet { exit: one_fails };
+    let kubelet = kubelet(one_fails);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let (_, mut hopeless) = job("hopeless", json!({"completions": 2, "backoffLimit": 1}));
     hopeless["spec"]["template"]["metadata"] = json!({"annotations": {"fail": "yes"}});
@@ -285,7 +285,7 @@ fn jobs_end_in_the_same_place() {
 #[test]
 fn jobs_survive_a_crash_at_every_move() {
     let one_fails: Exit = |pod| Some(i64::from(number(pod) == 1 && pods::failures(pod).0 == 0));
-    let kubelet = Kubelet { exit: one_fails };
+    let kubelet = kubelet(one_fails);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let indexed = json!({
         "completions": 2, "parallelism": 2, "completionMode": "Indexed",
@@ -304,7 +304,7 @@ fn jobs_survive_a_crash_at_every_move() {
 #[test]
 fn jobs_of_any_world_end_in_one_place() {
     let exit: Exit = |pod| Some(i64::from(pod.metadata.annotations.contains_key("fail")));
-    let kubelet = Kubelet { exit };
+    let kubelet = kubelet(exit);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let world = |seed| {
         let rng = &mut fastrand::Rng::with_seed(seed);
@@ -338,7 +338,7 @@ fn jobs_of_any_world_end_in_one_place() {
 /// Every pod is made once and counted once: as many are left as have ended well.
 #[test]
 fn no_pod_is_made_or_counted_twice() {
-    let kubelet = Kubelet { exit: WELL };
+    let kubelet = kubelet(WELL);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let indexed = json!({"completions": 4, "parallelism": 3, "completionMode": "Indexed"});
     let objects =
@@ -360,7 +360,7 @@ fn no_pod_is_made_or_counted_twice() {
 #[test]
 fn removed_jobs_leave_no_pod_behind() {
     for propagation in [Propagation::Background, Propagation::Foreground, Propagation::Orphan] {
-        let kubelet = Kubelet { exit: NEVER };
+        let kubelet = kubelet(NEVER);
         let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
         let objects = vec![job("j", json!({"completions": 3, "parallelism": 3}))];
         let script: Vec<Action> = vec![Box::new(move |server: &mut Server| {
@@ -380,7 +380,7 @@ fn removed_jobs_leave_no_pod_behind() {
 
 #[test]
 fn one_bad_job_leaves_the_others_alone() {
-    let kubelet = Kubelet { exit: WELL };
+    let kubelet = kubelet(WELL);
     let controllers: [&dyn Controller; 3] = [&Jobs, &TrackedPods, &kubelet];
     let odd = job("odd", json!({"completions": 1, "completionMode": "Sometimes"}));
     let objects = vec![odd, job("j", json!({"completions": 2}))];

@@ -59,7 +59,7 @@ fn daemon_sets_end_in_the_same_place() {
         });
     });
     let scenario = Scenario {
-        controllers: &[&DaemonSets, &Kubelet],
+        controllers: &[&DaemonSets, &Kubelet::RUNS_ALL],
         defaults: |_, _| {},
         objects: vec![node("n1"), node("n2"), daemon_set("a", 0), daemon_set("b", 1)],
         script: vec![
@@ -94,7 +94,7 @@ fn daemon_sets_end_in_the_same_place() {
 
 fn daemon_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
     Scenario {
-        controllers: &[&DaemonSets, &Kubelet],
+        controllers: &[&DaemonSets, &Kubelet::RUNS_ALL],
         defaults: |_, _| {},
         objects,
         script,

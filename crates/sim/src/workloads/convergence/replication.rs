@@ -50,7 +50,8 @@ fn replication_controllers_end_in_the_same_place() {
         });
         server.create(&Pod::RESOURCE, pod);
     });
-    let controllers: [&dyn Controller; 3] = [&ReplicationControllers, &ReplicaSets, &Kubelet];
+    let controllers: [&dyn Controller; 3] =
+        [&ReplicationControllers, &ReplicaSets, &Kubelet::RUNS_ALL];
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |resource, object| {

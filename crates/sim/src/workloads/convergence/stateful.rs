@@ -50,7 +50,7 @@ fn stateful_shape(server: &Server) -> Value {
 fn stateful_sets_end_in_the_same_place() {
     let s = StatefulSet::RESOURCE;
     let scenario = Scenario {
-        controllers: &[&StatefulSets, &Kubelet],
+        controllers: &[&StatefulSets, &Kubelet::RUNS_ALL],
         defaults: |_, _| {},
         objects: vec![stateful_set("a", 2, "OrderedReady"), stateful_set("b", 3, "Parallel")],
         script: vec![
@@ -73,7 +73,7 @@ fn stateful_sets_end_in_the_same_place() {
 
 fn stateful_sets<'a>(objects: Vec<(Resource, Value)>, script: Vec<Action>) -> Scenario<'a> {
     Scenario {
-        controllers: &[&StatefulSets, &Kubelet],
+        controllers: &[&StatefulSets, &Kubelet::RUNS_ALL],
         defaults: |_, _| {},
         objects,
         script,
@@ -151,7 +151,7 @@ fn stateful_sets_keep_the_order() {
         script.extend((0..10).map(|_| check()));
     }
     let scenario = Scenario {
-        controllers: &[&StatefulSets, &Kubelet],
+        controllers: &[&StatefulSets, &Kubelet::RUNS_ALL],
         defaults: |_, _| {},
         objects: vec![stateful_set("a", 2, "OrderedReady")],
         script,
