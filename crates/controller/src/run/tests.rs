@@ -6,7 +6,7 @@ use gantry_process::clock::{Hand, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::tasks::Counters;
 use gantry_reconcile::{
-    Change, Key, Kind, Meta, Note, Plan, Reference, Step, Uid, View, World, Write,
+    Change, Key, Kind, Meta, Note, Plan, Reference, Resource, Step, Uid, View, World, Write,
 };
 use http::{Method, Request, Response};
 use http_body_util::Full;
