@@ -1,5 +1,6 @@
 //! The binary as a library: command line, configuration, wiring. It decides nothing.
 
+pub mod admission_hooks;
 pub mod cli;
 pub mod config;
 pub mod containers;
@@ -9,7 +10,6 @@ pub mod manifests;
 pub mod operator;
 pub mod output;
 pub mod overview;
-pub mod questions;
 pub mod queue_pages;
 pub mod sample_driver;
 pub mod server;

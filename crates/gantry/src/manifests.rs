@@ -14,9 +14,9 @@ use gantry_subsystem::{Grant, Membership, Reach, Subsystem, rule};
 use serde_json::{Value, json};
 
 pub use self::metrics::{METRICS_AUTH, METRICS_LABEL, METRICS_READER, METRICS_SERVICE};
+use crate::admission_hooks::SERVICE;
 use crate::config::source::{LEGACY, OWN, WRITTEN_KEY, in_effect};
 use crate::operator::webhook::SECRET;
-use crate::questions::SERVICE;
 use crate::subsystems::SUBSYSTEMS;
 use crate::version::VERSION;
 

@@ -6,9 +6,15 @@ use anyhow::Context as _;
 use gantry_api::kind::Kind;
 use gantry_api::object::KINDS;
 use gantry_controller::Handle;
+use gantry_sharing::inventory::{Entry, ObjectKind, account_entry, operator_entry};
+use gantry_subsystem::access::BASE_FILE;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::Reconfigure;
-use gantry_subsystem::{ControllerSwitch, Feature, Parts, Setup, Subsystem};
+use gantry_subsystem::{
+    ControllerSwitch, Feature, Grant, Membership, Parts, Reach, Setup, Subsystem,
+};
+
+use crate::config::keys::KEYS;
 
 /// Every subsystem, in the order of logs, pages and files.
 pub const SUBSYSTEMS: &[Subsystem] = &[
@@ -33,6 +39,31 @@ pub fn needed_kinds(values: &Values) -> Vec<&'static Kind> {
     let needed =
         |name: &str| features().any(|it| (it.enabled)(values) && it.definitions.contains(&name));
     KINDS.iter().filter(|kind| needed(&kind.crd_name())).collect()
+}
+
+/// Every cluster-scoped object of Gantry, those of subsystems among them.
+#[must_use]
+pub fn inventory() -> Vec<Entry> {
+    let mut entries = gantry_sharing::inventory::inventory();
+    let (role, binding) = (ObjectKind::ClusterRole, ObjectKind::ClusterRoleBinding);
+    let grants = SUBSYSTEMS.iter().flat_map(|it| (it.grants)());
+    let own = |it: &Grant| it.reach == Reach::Cluster && it.file != BASE_FILE;
+    for Grant { file, name, membership, .. } in grants.filter(own) {
+        let is_optional = file.starts_with("optional/");
+        entries.push(operator_entry(role, name, is_optional));
+        match membership {
+            Membership::Bound | Membership::Collects(_) => {
+                entries.push(operator_entry(binding, name, is_optional));
+            }
+            Membership::Labelled(_) => {}
+        }
+    }
+    // Which accounts there are depends on no setting.
+    let values = Values::stack(KEYS.as_slice(), []);
+    for account in SUBSYSTEMS.iter().flat_map(|it| (it.accounts)(&values)) {
+        entries.extend([role, binding].map(|kind| account_entry(kind, account.name)));
+    }
+    entries
 }
 
 /// Starts everything that settings switch on.
@@ -96,6 +127,16 @@ mod tests {
         ];
         for (why, text, expected) in table {
             assert_eq!(needed(text), expected, "{why}");
+        }
+    }
+
+    /// Two entries for one object would be two rules for it.
+    #[test]
+    fn cs_4_every_object_of_a_subsystem_has_one_rule() {
+        let entries = inventory();
+        for entry in &entries {
+            let same = |it: &&Entry| it.kind == entry.kind && it.name == entry.name;
+            assert_eq!(entries.iter().filter(same).count(), 1, "{entry:?}");
         }
     }
 

@@ -2,11 +2,20 @@
 
 pub mod configuration;
 mod explain;
+mod hook;
 mod start;
 
+use std::sync::Arc;
+
 use gantry_subsystem::access::{Account, READ, webhook_rules};
+use gantry_subsystem::admission::AdmissionHook;
+use gantry_subsystem::settings::Values;
+use gantry_subsystem::start::Offers;
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
 use serde_json::Value;
+
+use self::configuration::Configuration;
+use self::hook::DeviceHook;
 
 use crate::admission::CONFIGURATION;
 
@@ -18,7 +27,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
         keys: configuration::KEYS,
         aliases: &[],
         check: configuration::check,
-        read: |values| Ok(Box::new(configuration::Configuration::read(values)?)),
+        read: |values| Ok(Box::new(Configuration::read(values)?)),
     },
     features: &[Feature {
         name: "devices",
@@ -45,6 +54,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     grants,
     accounts: |_| vec![Account::new(ACCOUNT, rules())],
     start: |setup| Box::pin(async move { start::start(setup) }),
+    hooks,
     explain: &[explain::CLAIM],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events"), ("v1", "resourcequotas")],
 };
@@ -53,6 +63,14 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
 pub const ACCOUNT: &str = "system:gantry:devices";
 /// Who owns the fields that are written.
 pub const MANAGER: &str = "gantry-devices";
+
+fn hooks(values: &Values, _: &Offers) -> Result<Vec<Arc<dyn AdmissionHook>>, serde_json::Error> {
+    let Configuration { enabled, mode, webhook, .. } = Configuration::read(values)?;
+    Ok(match enabled && webhook.enabled {
+        true => vec![Arc::new(DeviceHook { mode })],
+        false => Vec::new(),
+    })
+}
 
 fn grants() -> Vec<Grant> {
     let both = &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];

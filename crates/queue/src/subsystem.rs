@@ -1,14 +1,22 @@
 //! The queue as a subsystem: its settings, and what it may do.
 
 pub mod configuration;
+mod hook;
 mod start;
 
+use std::sync::Arc;
+
 use gantry_subsystem::access::{Account, READ, named_rule, webhook_rules};
+use gantry_subsystem::admission::AdmissionHook;
 use gantry_subsystem::settings::Values;
+use gantry_subsystem::start::Offers;
 use gantry_subsystem::{
     ControllerSwitch, Feature, Grant, Membership, SettingsSection, Subsystem, rule,
 };
 use serde_json::Value;
+
+use self::hook::AuthorHook;
+use crate::effects::admission::LeafAdmission;
 
 use crate::author;
 
@@ -49,6 +57,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     grants,
     accounts,
     start: |setup| Box::pin(async move { start::start(setup) }),
+    hooks,
     explain: &[],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };
@@ -81,6 +90,18 @@ fn accounts(values: &Values) -> Vec<Account> {
     };
     all.push(rule("*", &["*"], wrapped));
     vec![Account::new(ACCOUNT, all)]
+}
+
+fn hooks(
+    values: &Values,
+    offers: &Offers,
+) -> Result<Vec<Arc<dyn AdmissionHook>>, serde_json::Error> {
+    let is_on = configuration::is_enabled(values) && values.is_on("mcad.checkUserAccess");
+    let leaves = offers.get::<LeafAdmission>().cloned().unwrap_or_default();
+    Ok(match is_on {
+        true => vec![Arc::new(AuthorHook { leaves })],
+        false => Vec::new(),
+    })
 }
 
 fn grants() -> Vec<Grant> {

@@ -27,6 +27,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     grants,
     accounts,
     start: |setup| Box::pin(start::start(setup)),
+    hooks: |_, _| Ok(Vec::new()),
     explain: &[explain::NODE],
     gather: &[
         ("v1", "nodes"),

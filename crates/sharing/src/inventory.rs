@@ -213,7 +213,22 @@ pub struct Entry {
 /// The role of those who may do everything.
 pub const CLUSTER_ADMIN: &str = "cluster-admin";
 
-/// Everything, in the order in which it is installed.
+/// The entry of a role of the operator, or of its binding, that a subsystem needs.
+#[must_use]
+pub fn operator_entry(kind: ObjectKind, name: &str, is_optional: bool) -> Entry {
+    let reason = if is_optional { OPTIONAL } else { OPERATOR };
+    let name = Name::Fixed(name.to_owned());
+    Entry { kind, name, reason, wins: Wins::Administrator, owner: CLUSTER_ADMIN }
+}
+
+/// The entry of a role, or of a binding, of an account that a subsystem has on the embedded server.
+#[must_use]
+pub fn account_entry(kind: ObjectKind, name: &str) -> Entry {
+    let name = Name::Fixed(name.to_owned());
+    Entry { kind, name, reason: OWN, wins: Wins::OwnCluster, owner: CLUSTER_ADMIN }
+}
+
+/// Everything but the roles of subsystems, in the order in which it is installed.
 #[must_use]
 pub fn inventory() -> Vec<Entry> {
     let mut entries = definitions();
@@ -324,43 +339,21 @@ const FIXED: &[(ObjectKind, &str, &str, Wins)] = &[
     (ObjectKind::Namespace, "gantry-system", "where the operator lives", Wins::Administrator),
     (ROLE, "gantry-operator", OPERATOR, Wins::Administrator),
     (BINDING, "gantry-operator", OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-wrapped", OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-wrapped-kinds", OPERATOR, Wins::Administrator),
-    (BINDING, "gantry-wrapped", OPERATOR, Wins::Administrator),
     (ROLE, "gantry-metrics-auth", OPERATOR, Wins::Administrator),
     (BINDING, "gantry-metrics-auth", OPERATOR, Wins::Administrator),
     (ROLE, "gantry-metrics-reader", OPERATOR, Wins::Administrator),
-    (ROLE, ACCESS_REVIEWS, OPERATOR, Wins::Administrator),
-    (BINDING, ACCESS_REVIEWS, OPERATOR, Wins::Administrator),
-    (ROLE, "gantry-quota", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-quota", OPTIONAL, Wins::Administrator),
-    (ROLE, "gantry-scaling", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-scaling", OPTIONAL, Wins::Administrator),
-    (ROLE, "gantry-devices", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-devices", OPTIONAL, Wins::Administrator),
-    (ROLE, DEVICES_WEBHOOK, OPTIONAL, Wins::Administrator),
-    (BINDING, DEVICES_WEBHOOK, OPTIONAL, Wins::Administrator),
-    (ROLE, "gantry-simulation", OPTIONAL, Wins::Administrator),
-    (BINDING, "gantry-simulation", OPTIONAL, Wins::Administrator),
-    (ROLE, "gantry-wrapped-secrets", OPTIONAL, Wins::Administrator),
     (ROLE, "system:gantry:controllers", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:controllers", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:devices", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:devices", OWN, Wins::OwnCluster),
     (ROLE, "system:gantry:nodes", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:nodes", OWN, Wins::OwnCluster),
     (ROLE, "system:gantry:certificate-signer", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:certificate-signer", OWN, Wins::OwnCluster),
     (ROLE, "system:gantry:horizontal-pod-autoscaler", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:horizontal-pod-autoscaler", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:queue", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:queue", OWN, Wins::OwnCluster),
     (ROLE, "system:gantry:reader", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:reader", OWN, Wins::OwnCluster),
     (ROLE, "system:gantry:sample-driver", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:sample-driver", OWN, Wins::OwnCluster),
-    (ROLE, "system:gantry:scaling", OWN, Wins::OwnCluster),
-    (BINDING, "system:gantry:scaling", OWN, Wins::OwnCluster),
     (BINDING, "system:gantry:volume-provisioner", OWN, Wins::OwnCluster),
     (ROLE, "system:aggregated-metrics-reader", OWN, Wins::OwnCluster),
 ];

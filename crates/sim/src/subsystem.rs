@@ -29,6 +29,7 @@ pub const SUBSYSTEM: Subsystem = Subsystem {
     grants,
     accounts: |_| Vec::new(),
     start: |setup| Box::pin(async move { start::start(setup) }),
+    hooks: |_, _| Ok(Vec::new()),
     explain: &[explain::NODE],
     gather: &[("v1", "nodes"), ("v1", "pods"), ("v1", "events")],
 };

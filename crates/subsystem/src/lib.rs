@@ -7,6 +7,7 @@
 pub mod settings;
 
 pub mod access;
+pub mod admission;
 pub mod descriptor;
 pub mod explain;
 pub mod start;

@@ -7,6 +7,7 @@ use super::install::{Contents, finish};
 use super::reach::Reach;
 use super::{End, Form, render};
 use crate::output::Output;
+use crate::subsystems::inventory;
 use gantry_sharing::effects::report::Report;
 use gantry_sharing::effects::server::Server;
 use gantry_sharing::effects::status::read_status;
@@ -115,7 +116,8 @@ fn status(arguments: &Status, output: &mut Output) -> anyhow::Result<End> {
         let (client, at) = (reached.client, reached.place.to_string());
         let server = Server::new(client, Clock::system(), true);
         let own = namespace.clone().unwrap_or_else(|| server.own_namespace().to_owned());
-        let looked = read_status(&server, at, &source, contents.mode(), contents.foreign(), &own);
+        let (mode, foreign) = (contents.mode(), contents.foreign());
+        let looked = read_status(&server, at, &source, mode, foreign, &own, inventory());
         anyhow::Ok(looked.await?)
     })?;
     match form {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::ArgAction;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use gantry_placement::admission::Mode;
 use gantry_process::clock::{Clock, Moment};
 use gantry_process::metrics::{Build, Metrics};
 use gantry_process::shutdown::Signals;
@@ -15,16 +14,17 @@ use gantry_process::tasks::{self, Tasks};
 use gantry_queue::effects::admission::LeafAdmission;
 use gantry_sim::logs::Logs;
 use gantry_store::{Durability, OpenError, Store};
+use gantry_subsystem::start::Offers;
 use tokio_util::sync::CancellationToken;
 
 use super::apiserver::{self, Flags};
 use super::{End, run_to_end};
+use crate::admission_hooks::{self, AdmissionHooks};
 use crate::config::keys::KEYS;
 use crate::config::values::{Layer, Origin, Values};
 use crate::containers::Containers;
 use crate::kubeconfig::Added;
 use crate::output::Output;
-use crate::questions::{self, Questions};
 use crate::server::{self, Plan, Running};
 use crate::up::{self, Door};
 use crate::version::VERSION;
@@ -134,15 +134,6 @@ enum DevicesMode {
     Gate,
 }
 
-impl From<DevicesMode> for Mode {
-    fn from(mode: DevicesMode) -> Self {
-        match mode {
-            DevicesMode::Scheduler => Self::Scheduler,
-            DevicesMode::Gate => Self::Gate,
-        }
-    }
-}
-
 pub(super) fn run(arguments: Arguments, output: &mut Output) -> anyhow::Result<End> {
     run_to_end(serve(arguments, output))
 }
@@ -198,11 +189,10 @@ async fn serve(arguments: Arguments, output: &mut Output) -> anyhow::Result<End>
     let values =
         values(&Switches { quota, check_user_access, infer_shapes, no_queue, devices_mode });
     let kinds = up::install_kinds(&door, &values).await?;
-    // Where the queue is an operator's, recording authors is too.
-    let authors = check_user_access && !no_queue;
-    let asked = Questions { devices: Some(devices_mode.into()), authors };
     let leaves = LeafAdmission::default();
-    questions::settle(&api, &door, asked, leaves.clone()).await?;
+    // Where the queue is an operator's, recording authors is too.
+    let hooks = AdmissionHooks::new(&values, &Offers::default().with(leaves.clone()))?;
+    admission_hooks::settle(&api, &door, &hooks).await?;
     progress.done(output, "kinds", &format!("{kinds} of Gantry's own"));
     let settings = up::Settings {
         profile: profile.into(),

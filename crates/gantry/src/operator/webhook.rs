@@ -11,18 +11,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use gantry_controller::read::{self, Bounds};
-use gantry_placement::admission::Failure;
 use gantry_placement::subsystem::MANAGER;
 use gantry_placement::subsystem::configuration::Configuration;
 use gantry_process::clock::Clock;
 use gantry_process::tasks::OnLoss;
-use gantry_queue::subsystem::configuration::is_enabled;
 use gantry_reconcile::ApiPath;
 use gantry_serve::counters::Counters;
 use gantry_serve::limits::{Class, Figures, Limits, RequestBody};
 use gantry_serve::pki::{Identity, Sealed};
 use gantry_serve::tls::ServerCertificate;
 use gantry_serve::{Body, Door, Options, Peer};
+use gantry_subsystem::Host;
+use gantry_subsystem::admission::HookCaller;
+use gantry_subsystem::start::Offers;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use k8s_openapi::ByteString;
@@ -34,8 +35,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Asked, CallError, call, client};
 use super::{Shell, Start};
-use crate::config::values::Values;
-use crate::questions::{Questions, SERVICE, Told, service};
+use crate::admission_hooks::{AdmissionHooks, HookConfiguration, SERVICE, service};
 use gantry_queue::effects::admission::LeafAdmission;
 
 /// The Secret with the certificate, in the operator's namespace.
@@ -53,13 +53,6 @@ const KEY: &str = "tls.key";
 const AUTHORITY: &str = "ca.crt";
 const FORMER: &str = "former-ca.crt";
 
-/// What the API server is to ask by the configuration.
-pub(super) fn questions(values: &Values) -> Result<Questions, serde_json::Error> {
-    let Configuration { enabled, mode, webhook, .. } = Configuration::read(values)?;
-    let authors = is_enabled(values) && values.is_on("mcad.checkUserAccess");
-    Ok(Questions { devices: (enabled && webhook.enabled).then_some(mode), authors })
-}
-
 /// Answers, if anything is to be asked, and says where.
 ///
 /// # Errors
@@ -70,8 +63,8 @@ pub(super) async fn start(
     shell: &mut Shell,
     leaves: LeafAdmission,
 ) -> anyhow::Result<()> {
-    let questions = questions(&start.checked.values)?;
-    let Some(topics) = questions.topics() else { return Ok(()) };
+    let hooks = AdmissionHooks::new(&start.checked.values, &Offers::default().with(leaves))?;
+    let Some(topics) = hooks.topics() else { return Ok(()) };
     let settings = Configuration::read(&start.checked.values)?.webhook;
     let addresses = settings.bind_address.candidates();
     if addresses.is_empty() {
@@ -82,15 +75,15 @@ pub(super) async fn start(
     let namespace = start.follow.sources.own_namespace()?;
     let place = Place::new(&settings.url, namespace)?;
     let client = client(&start.config)?;
-    let allocator = match questions.devices {
-        Some(_) => own_user(&client, &clock).await?,
-        None => String::new(),
+    let user = match hooks.names_user() {
+        true => own_user(&client, &clock).await?,
+        false => String::new(),
     };
-    let keeper = Keeper { client, clock: clock.clone(), questions, place, allocator };
+    let keeper = Keeper { client, clock: clock.clone(), hooks: hooks.clone(), place, user };
     let kept = keeper.certificate().await?;
     let certificate = ServerCertificate::new(&kept.sealed.identity)?;
     let door = Door::Tls { certificate: certificate.clone(), clients: None };
-    let answers = answers(questions, leaves, clock, counters.clone());
+    let answers = answers(hooks, clock, counters.clone());
     let mut at = Err(anyhow::anyhow!("there is no address to listen on"));
     for address in addresses {
         let (options, answers) = (Options::new(address, door.clone()), answers.clone());
@@ -131,31 +124,24 @@ pub(super) async fn start(
 
 /// What answers the network: limits first, then the question.
 fn answers(
-    questions: Questions,
-    leaves: LeafAdmission,
+    hooks: AdmissionHooks,
     clock: Clock,
     counters: Counters,
 ) -> impl Fn(Request<Incoming>, Arc<Peer>) -> Answering + Clone + Send + Sync + 'static {
     let figures = Figures { body: LARGEST, ..Figures::default() };
     let limits = Limits::new(figures, clock, counters, |parts| Class::of_method(&parts.method));
     move |request, _| {
-        let (limits, leaves) = (limits.clone(), leaves.clone());
-        Box::pin(async move {
-            limits.answer(request, |request| reply(questions, leaves, request)).await
-        })
+        let (limits, hooks) = (limits.clone(), hooks.clone());
+        Box::pin(async move { limits.answer(request, |request| reply(hooks, request)).await })
     }
 }
 
 type Answering = std::pin::Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-async fn reply(
-    questions: Questions,
-    leaves: LeafAdmission,
-    request: Request<RequestBody>,
-) -> Response<Body> {
+async fn reply(hooks: AdmissionHooks, request: Request<RequestBody>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let nothing = || plain(StatusCode::NOT_FOUND, "nothing is asked here");
-    if !questions.are_asked_at(parts.uri.path()) {
+    if !hooks.is_called_at(parts.uri.path()) {
         return nothing();
     }
     if parts.method != Method::POST {
@@ -167,7 +153,7 @@ async fn reply(
     };
     match serde_json::from_slice::<Value>(&body) {
         Ok(review) => {
-            let Some(answer) = questions.answer_with(parts.uri.path(), &review, &leaves) else {
+            let Some(answer) = hooks.review(parts.uri.path(), &review) else {
                 return nothing();
             };
             let mut said = plain(StatusCode::OK, &answer.to_string());
@@ -242,10 +228,10 @@ struct Kept {
 struct Keeper {
     client: kube::Client,
     clock: Clock,
-    questions: Questions,
+    hooks: AdmissionHooks,
     place: Place,
     /// Who we are to the server: what drivers trust is written by this user alone.
-    allocator: String,
+    user: String,
 }
 
 /// Asks the server who we are. The user is that of the operator's service account, or of its kubeconfig.
@@ -327,9 +313,8 @@ impl Keeper {
     async fn announce(&self, kept: &Kept) -> anyhow::Result<()> {
         let authorities = format!("{}{}", kept.sealed.authority, kept.former);
         let client = |path: &str| self.place.client(path, &authorities);
-        for Told { manager, configuration } in
-            self.questions.configurations(client, Failure::Refuse, &self.allocator)
-        {
+        let caller = HookCaller { client: &client, host: Host::Cluster, user: &self.user };
+        for HookConfiguration { manager, configuration } in self.hooks.configurations(&caller) {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let kind = text(&configuration["kind"]);
             let name = text(&configuration["metadata"]["name"]);

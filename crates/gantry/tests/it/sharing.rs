@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use gantry::admission_hooks::AdmissionHooks;
+use gantry::config::document;
 use gantry::config::keys::KEYS;
 use gantry::config::values::Values;
-use gantry::questions::Questions;
-use gantry::subsystems::SUBSYSTEMS;
-use gantry_placement::admission::{Failure, Mode};
+use gantry::subsystems::{SUBSYSTEMS, inventory};
 use gantry_process::clock::Clock;
-use gantry_sharing::inventory::{Name, ObjectKind, Wins, inventory};
+use gantry_sharing::inventory::{Name, ObjectKind, Wins};
+use gantry_subsystem::Host;
+use gantry_subsystem::admission::HookCaller;
+use gantry_subsystem::start::Offers;
 use gantry_testkit::embedded::{Embedded, Plan};
 use gantry_testkit::http::Target;
 
@@ -42,9 +45,13 @@ fn cs_2_every_cluster_scoped_object_is_in_the_inventory() {
     accounts.extend(gantry::up::accounts::rights());
     let everywhere = accounts.iter().filter(|it| it["metadata"]["namespace"].is_null());
     installed.extend(everywhere.map(name));
-    let questions = Questions { devices: Some(Mode::Gate), authors: true };
-    let told = questions.configurations(|_| serde_json::Value::Null, Failure::Refuse, "u");
-    installed.extend(told.iter().map(|it| name(&it.configuration)));
+    let text = "devices: {enabled: true, webhook: {enabled: true}}\nmcad: {checkUserAccess: true}";
+    let values = Values::stack(KEYS.as_slice(), [&document::read(text, "f").0]);
+    let hooks = AdmissionHooks::new(&values, &Offers::default()).unwrap();
+    let client = |_: &str| serde_json::Value::Null;
+    let caller = HookCaller { client: &client, host: Host::Cluster, user: "u" };
+    let configured = hooks.configurations(&caller);
+    installed.extend(configured.iter().map(|it| name(&it.configuration)));
     for object in gantry::manifests::manifests().iter().flat_map(|it| &it.objects) {
         let namespaced = !object["metadata"]["namespace"].is_null();
         match ObjectKind::of(object["kind"].as_str().unwrap()) {

@@ -12,7 +12,7 @@ use super::source::Source;
 use super::uninstall::usage;
 use crate::conditional_apply::{Decision, Foreign, Mode, decide};
 use crate::definition::{Definition, Manager, managers};
-use crate::inventory::{Entry, NODE_VIEW, ObjectKind, inventory, owner_of};
+use crate::inventory::{Entry, NODE_VIEW, ObjectKind, owner_of};
 use crate::removal::Usage;
 use crate::{node_view, policies};
 
@@ -117,7 +117,7 @@ struct Shared {
 /// two of them.
 const VERBS: [&str; 4] = ["get", "patch", "create", "delete"];
 
-/// Looks at everything that this commit shares with others.
+/// Looks at everything that this commit shares with others, and shows the inventory.
 ///
 /// # Errors
 /// The server does not answer.
@@ -128,6 +128,7 @@ pub async fn read_status(
     mode: Mode,
     foreign: Foreign,
     own: &str,
+    inventory: Vec<Entry>,
 ) -> Result<Status, RequestError> {
     let version = server.get(&ApiPath::from_static("/version")).await?.unwrap_or_default();
     let version = version["gitVersion"].as_str().unwrap_or("unknown version").to_owned();
@@ -197,7 +198,7 @@ pub async fn read_status(
         node_view: nodes,
         view_bindings,
         missing_rights: missing,
-        inventory: inventory().into_iter().map(shared).collect(),
+        inventory: inventory.into_iter().map(shared).collect(),
     })
 }
 
