@@ -11,6 +11,8 @@
 pub mod clock;
 pub mod tasks;
 
+pub mod children;
+
 pub mod shutdown;
 
 pub mod health;

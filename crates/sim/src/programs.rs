@@ -27,6 +27,7 @@ use crate::view;
 
 mod account;
 pub(crate) mod action;
+mod child;
 mod echo;
 mod files;
 mod mounts;
@@ -37,6 +38,7 @@ mod runner;
 mod wanted;
 
 pub use account::{Accounts, ApiBody, PodApi, PodIdentity, Token};
+pub use child::ChildProcess;
 pub use echo::Echo;
 pub use mounts::Mounts;
 pub use network::{Dial, Duplex, Later, PodListener, PodNetwork};
