@@ -14,6 +14,8 @@ pub mod tasks;
 
 pub use error_chain::error_chain;
 
+pub mod children;
+
 pub mod shutdown;
 
 pub mod health;

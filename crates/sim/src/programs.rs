@@ -27,6 +27,7 @@ use crate::view;
 
 mod account;
 pub(crate) mod action;
+mod child;
 mod echo;
 mod files;
 mod mounts;
@@ -37,6 +38,7 @@ mod runner;
 mod wanted;
 
 pub use account::{Accounts, ApiBody, PodApi, PodIdentity, Token};
+pub use child::ChildProcess;
 pub use echo::Echo;
 pub use mounts::Mounts;
 pub use network::{Dial, Duplex, Later, PodListener, PodNetwork};
@@ -70,6 +72,8 @@ pub struct Setting {
     pub address: Ipv4Addr,
     /// The ports its container names.
     pub ports: Vec<u16>,
+    /// The devices that its pod was given by ResourceClaims, when it started.
+    pub devices: Vec<GivenDevice>,
     /// Where its volumes are on this machine.
     pub mounts: Mounts,
     /// The directory of its pod on this machine, if there is one.
@@ -86,6 +90,21 @@ pub struct Setting {
     pub last_words: LastWords,
 }
 
+/// A device that a pod was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenDevice {
+    /// The claim, by its name in the pod.
+    pub claim: String,
+    /// The request of the claim.
+    pub request: String,
+    /// Whose device it is.
+    pub driver: String,
+    /// The pool it is in.
+    pub pool: String,
+    /// The device.
+    pub device: String,
+}
+
 impl Setting {
     /// Almost nothing: a pod, a container and an address. For tests of programs.
     #[must_use]
@@ -100,6 +119,7 @@ impl Setting {
             args: Vec::new(),
             address,
             ports: Vec::new(),
+            devices: Vec::new(),
             mounts: Mounts::default(),
             directory: None,
             network: PodNetwork::default(),

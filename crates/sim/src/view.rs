@@ -59,9 +59,9 @@ pub use program::{
 };
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, ReplicationController};
 pub use resource_claim::{
-    AllocationResult, ClaimConsumer, DeviceClaim, DeviceClass, DeviceRequest, DeviceSubRequest,
-    ExactDeviceRequest, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
-    ResourceClaimTemplate,
+    AllocatedDevice, AllocatedDevices, AllocationResult, ClaimConsumer, DeviceClaim, DeviceClass,
+    DeviceRequest, DeviceSubRequest, ExactDeviceRequest, ResourceClaim, ResourceClaimSpec,
+    ResourceClaimStatus, ResourceClaimTemplate,
 };
 pub use service::{
     Endpoint, EndpointConditions, EndpointPort, EndpointSlice, Endpoints, Service, ServicePort,

@@ -14,7 +14,7 @@ use super::health::Health;
 use super::range::Range;
 use super::stage::{Stage, Wishes};
 use super::{Settings, SourcePolicy, admit, prepare, second, status};
-use crate::pod_config::{self, Surroundings, Unresolved};
+use crate::pod_config::{self, Surroundings, Unresolved, WithoutPrograms};
 use crate::programs::action;
 use crate::usage;
 use crate::view::{
@@ -111,10 +111,14 @@ impl Controller for Pods {
             plan.hold(held(&pod, "UnsupportedProbe", message), now);
         }
         let health = Health::of(world, &pod);
+        let simulated = WithoutPrograms(world);
         let around = Surroundings {
             pod: &pod,
             node: Some(&node),
-            sources: world,
+            sources: match self.settings.has_programs(&pod) {
+                true => world,
+                false => &simulated,
+            },
             api_server: self.settings.api_server.as_ref(),
         };
         let configured = |container: &Container| -> Result<(), Unresolved> {

@@ -8,7 +8,7 @@ use gantry_reconcile::{Change, Key, World};
 
 use super::{Settings, SourcePolicy};
 use crate::pod_config::{self, Surroundings, Unresolved};
-use crate::view::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceClaim, SourceKey, Volume};
+use crate::view::{ContainerStatus, PersistentVolumeClaim, Pod, ResourceClaim, SourceKey};
 
 /// What a pod waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +39,8 @@ pub(super) fn missing(
 }
 
 fn has_bundle(pod: &Pod) -> bool {
-    let projected = |it: &Volume| it.projected.as_ref().map(|it| it.sources.clone());
-    let sources = pod.spec.volumes.iter().filter_map(projected).flatten();
-    sources.into_iter().any(|it| it.cluster_trust_bundle.is_some())
+    let projected = pod.spec.volumes.iter().filter_map(|it| it.projected.as_ref());
+    projected.flat_map(|it| &it.sources).any(|it| it.cluster_trust_bundle.is_some())
 }
 
 /// What files of volumes lack.

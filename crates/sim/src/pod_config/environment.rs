@@ -51,7 +51,7 @@ pub fn environment(
         server.into_iter().flatten().map(|(name, value)| (name.to_owned(), value)).collect();
     let mut own = BTreeMap::new();
     for object in &container.env_from {
-        let mut add = |kind, reference: &Option<ObjectRef>| {
+        let mut add = |kind, reference: Option<&ObjectRef>| {
             let Some(ObjectRef { name, optional }) = reference else { return Ok(()) };
             let data = around.object(kind, name, *optional)?.unwrap_or_default();
             for (key, value) in data.iter().filter(|(key, _)| is_variable(key)) {
@@ -59,8 +59,8 @@ pub fn environment(
             }
             Ok(())
         };
-        add(SourceKind::ConfigMap, &object.config_map_ref)?;
-        add(SourceKind::Secret, &object.secret_ref)?;
+        add(SourceKind::ConfigMap, object.config_map_ref.as_ref())?;
+        add(SourceKind::Secret, object.secret_ref.as_ref())?;
     }
     for variable in &container.env {
         let value = match &variable.value_from {

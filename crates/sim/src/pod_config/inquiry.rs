@@ -6,13 +6,13 @@ use gantry_reconcile::inquiry::{Concurrency, InquiryPolicy, Question, Wanted};
 use gantry_reconcile::{Change, Inquiry, Key, Kind, World};
 use jiff::Timestamp;
 
-use super::sources_of;
+use super::{WithoutPrograms, sources_of};
 use crate::kubelet::Settings;
 use crate::view::{ContainerStatus, Node, Pod, SourceKey, SourceObject};
 
 /// After how long an object is read again while a pod waits for it or shows it to a program. Kubelets take
 /// up to a minute.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the ConfigMaps and Secrets that pods on simulated nodes name, one by one.
 ///
@@ -68,9 +68,14 @@ impl Inquiry for PodSources {
         if pod.is_over() || !node.is_some_and(|it| self.settings.is_up(&it)) {
             return none;
         }
-        let starting = !pod.metadata.is_going() && is_starting(&pod);
-        match starting || self.settings.has_programs(&pod) {
-            true => sources_of(&pod).into_iter().collect(),
+        if self.settings.has_programs(&pod) {
+            return sources_of(&pod).into_iter().collect();
+        }
+        match !pod.metadata.is_going() && is_starting(&pod) {
+            true => {
+                let all = sources_of(&pod).into_iter();
+                all.filter(|it| !WithoutPrograms::assumes(it)).collect()
+            }
             false => none,
         }
     }
@@ -88,10 +93,58 @@ impl Inquiry for PodSources {
     }
 }
 
-/// Whether a container of the pod is still to be started, for the first time or again.
+/// Whether a container of the pod waits to be started, for the first time or again.
 fn is_starting(pod: &Pod) -> bool {
     let status = &pod.status;
     let mut all = status.init_container_statuses.iter().chain(&status.container_statuses);
-    let waits = |it: &ContainerStatus| it.state.running.is_none();
+    let waits = |it: &ContainerStatus| it.state.waiting.is_some();
     status.container_statuses.is_empty() || all.any(waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::stand::Stand;
+
+    /// Objects are read while somebody waits for them, and as long as programs are shown them.
+    #[test]
+    fn no_object_is_read_that_nobody_needs() {
+        let programs = Arc::new(["prog".to_owned()].into());
+        let inquiry = PodSources::new(Settings { programs, ..Settings::default() });
+        let state = |state: &str| json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {state: {}}}]});
+        let table = [
+            ("n1", "i", json!({}), true),
+            ("n1", "i", state("waiting"), true),
+            ("n1", "i", state("running"), false),
+            ("n1", "prog", state("running"), true),
+            ("n1", "prog", json!({"phase": "Failed"}), false),
+            ("", "prog", json!({}), false),
+            ("real", "prog", json!({}), false),
+        ];
+        for (node, image, status, expected) in table {
+            let pods = crate::kubelet::Pods::default();
+            let mut stand = Stand::new(&[&pods]);
+            let fake: Value = json!({"kwok.x-k8s.io/node": "fake"});
+            stand.put::<Node>(json!({"metadata": {"name": "n1", "annotations": fake}}));
+            stand.put::<Node>(json!({"metadata": {"name": "real"}}));
+            stand.put::<Pod>(json!({
+                "metadata": {"name": "p", "namespace": "default"},
+                "spec": {
+                    "nodeName": node, "containers": [{"name": "c", "image": image}],
+                    "volumes": [
+                        {"name": "v", "secret": {"secretName": "s"}},
+                        {"name": "w", "configMap": {"name": "kube-root-ca.crt"}},
+                    ],
+                },
+                "status": status,
+            }));
+            let wanted = inquiry.wanted(&stand.world, &Key::new("default", "p"), stand.now);
+            let count = usize::from(expected) * if image == "prog" { 2 } else { 1 };
+            assert_eq!(wanted.questions.len(), count, "{node:?} {image} {status}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What probes and hooks of programs do: decided here, done by [`Attempts`].
 
 use std::net::Ipv4Addr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,14 +213,15 @@ impl Attempts {
         let request = request.body(Empty::<Bytes>::new()).map_err(|it| failed(it.to_string()))?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|it| failed(it.to_string()))?;
-        let answer = async { sender.send_request(request).await };
+        let mut answer = pin!(sender.send_request(request));
         let answer = tokio::select! {
             biased;
             // May be dropped: the answer is what counts.
-            answer = answer => answer.map_err(|it| failed(it.to_string()))?,
-            // Ends only with the connection; the answer then says why there is none.
-            _ = connection => return Err(failed("EOF".to_owned())),
+            answer = answer.as_mut() => answer,
+            // A peer may close as soon as it has answered: what came before that is there.
+            _ = connection => answer.await,
         };
+        let answer = answer.map_err(|it| failed(it.to_string()))?;
         match answer.status().as_u16() {
             200..400 => Ok(()),
             code => Err(format!("HTTP probe failed with statuscode: {code}")),

@@ -255,6 +255,7 @@ fn setting(
         args: want.args.clone(),
         address: want.address,
         ports: want.ports.clone(),
+        devices: want.devices.clone(),
         mounts,
         directory,
         network: site.network.clone(),

@@ -12,7 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::kubelet::{Pods, Settings};
 use crate::stand::Stand;
-use crate::view::{ContainerKey, Node, Pod, ProbeKey, ProbeResult, Program, ProgramState};
+use crate::view::{
+    ContainerKey, FailedHook, Hook, Node, Pod, ProbeKey, ProbeKind, ProbeResult, ProbeVerdict,
+    Program, ProgramState,
+};
 
 /// Keeps what it is told until somebody asks.
 #[derive(Default)]
@@ -42,6 +45,7 @@ impl Facts for Noted {
     }
     fn says(&self, _: &str, _: &str, _: Timestamp, text: &str) {
         self.said.lock().unwrap().push(text.to_owned());
+        self.news.notify_one();
     }
     fn ends(&self, _: &str, container: &str) {
         self.said.lock().unwrap().push(format!("{container} ends"));
@@ -206,4 +210,211 @@ fn tags_do_not_matter() {
     for (image, expected) in table {
         assert_eq!(repository(image), expected);
     }
+}
+
+/// A pod with one container on a node, and what runs its program.
+struct Running {
+    stand: Stand<'static>,
+    facts: Arc<Noted>,
+    tasks: Tasks,
+    stop: CancellationToken,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    fn start(registry: Registry, address: &str, container: &Value) -> Self {
+        let settings = Settings { programs: Arc::new(registry.images()), ..Settings::default() };
+        let (observer, runner) = programs(registry, settings.clone());
+        let pods: &'static Pods = Box::leak(Box::new(Pods::new(settings)));
+        let observer: &'static ProgramObserver = Box::leak(Box::new(observer));
+        let mut stand = Stand::observed(&[pods], &[observer]);
+        stand.put::<Node>(json!({
+            "metadata": {"name": "n1", "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "spec": {"podCIDR": address},
+            "status": {"allocatable": {"cpu": "4", "pods": "10"}},
+        }));
+        stand.put::<Pod>(json!({
+            "metadata": {"name": "p", "namespace": "default"},
+            "spec": {"nodeName": "n1", "containers": [container], "volumes": [
+                {"name": "scratch", "emptyDir": {}},
+                {"name": "about", "downwardAPI": {"items": [
+                    {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+                ]}},
+            ]},
+        }));
+        let counters = Counters::register(&Metrics::new(&Build::default())).unwrap();
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::new(Clock::system(), counters, fastrand::Rng::with_seed(1), &stop);
+        let facts = Arc::new(Noted::default());
+        let folder = tempfile::tempdir().unwrap();
+        let directory = Some(folder.path().join("pods"));
+        let site = Site { directory, ..Site::new(Arc::clone(&facts) as Arc<dyn Facts>) };
+        let (own, world) = (tasks.child(), Arc::new(stand.world.clone()));
+        tasks.spawn("programs", OnLoss::EndOwner, |_| async move {
+            runner.run(own, world, site).await;
+            Ok(())
+        });
+        stand.settle(0, &key());
+        Self { stand, facts, tasks, stop, folder }
+    }
+
+    fn delete(&mut self, seconds: i64) {
+        let until = self.stand.now + jiff::SignedDuration::from_secs(seconds);
+        self.stand.edit::<Pod>(&key(), |it| {
+            it["metadata"]["deletionTimestamp"] = json!(until.to_string());
+            it["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
+        });
+    }
+
+    async fn said(&self, line: &str) {
+        self.facts.until(|it| it.said.lock().unwrap().iter().any(|it| it == line)).await;
+    }
+
+    /// How the program ended.
+    async fn exit(&self) -> (i64, String, Option<FailedHook>) {
+        loop {
+            let Program { state, failed_hook, .. } = self.facts.next().await;
+            if let ProgramState::Exited { code, message, .. } = state {
+                return (code, message, failed_hook);
+            }
+        }
+    }
+
+    async fn end(mut self) {
+        self.stop.cancel();
+        self.tasks.join().await.unwrap();
+        let left = std::fs::read_dir(self.folder.path().join("pods")).unwrap().count();
+        assert_eq!(left, 0, "files of the pod are left");
+    }
+}
+
+/// Does not care whether it is to stop.
+#[derive(Debug)]
+struct Stubborn;
+
+impl Binary for Stubborn {
+    fn run(&self, setting: Setting, _: Tasks) -> Pin<Box<dyn Future<Output = u8> + Send>> {
+        (setting.set_ready)(true);
+        Box::pin(async move {
+            let _kept = setting;
+            std::future::pending().await
+        })
+    }
+}
+
+/// A process of its own: its environment, its directory, its output, and how it ends.
+#[tokio::test]
+async fn a_program_may_be_a_process() {
+    let child = ChildProcess::new(
+        "/bin/sh",
+        &["-c", "echo $A $1 $(pwd); echo $$; while :; do :; done", "sh"],
+    );
+    let registry = Registry::default().with("test/child", child);
+    let container = json!({
+        "name": "c", "image": "test/child", "env": [{"name": "A", "value": "one"}], "args": ["$(A)s"],
+    });
+    let mut running = Running::start(registry, "127.201.16.0/20", &container);
+    let directory = running.folder.path().join("pods/uid-p");
+    running.said(&format!("one ones {}", directory.display())).await;
+    running.delete(30);
+    assert_eq!(running.exit().await, (143, String::new(), None), "it was told to stop");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_be_started_says_so() {
+    let registry = Registry::default().with("test/none", ChildProcess::new("/no/such", &[]));
+    let container = json!({"name": "c", "image": "test/none"});
+    let running = Running::start(registry, "127.202.16.0/20", &container);
+    let (code, message, _) = running.exit().await;
+    assert!(code == 127 && message.starts_with("could not start /no/such: "), "{code} {message}");
+    running.end().await;
+}
+
+/// Whoever does not stop is ended: after the grace period, at once when there is none, or when this
+/// process ends. The hook before the end comes first, and its failure is recorded.
+#[tokio::test]
+async fn a_program_that_does_not_stop_is_ended() {
+    let container =
+        |more: &Value| json!({"name": "c", "image": "test/stubborn", "lifecycle": more});
+    let registry = || Registry::default().with("test/stubborn", Stubborn);
+    let fails = json!({"preStop": {"exec": {"command": ["sh", "-c", "echo no; false"]}}});
+    let mut running = Running::start(registry(), "127.203.16.0/20", &container(&fails));
+    assert_eq!(running.facts.next().await.state, ProgramState::Running { ready: true });
+    running.delete(1);
+    let (code, _, hook) = running.exit().await;
+    assert_eq!(
+        (code, hook.map(|it| (it.hook, it.message))),
+        (137, Some((Hook::PreStop, "no".to_owned())))
+    );
+    running.end().await;
+
+    let mut running = Running::start(registry(), "127.204.16.0/20", &container(&json!({})));
+    running.facts.next().await;
+    running.delete(0);
+    assert_eq!(running.exit().await.0, 137);
+    running.end().await;
+
+    let running = Running::start(registry(), "127.205.16.0/20", &container(&json!({})));
+    running.facts.next().await;
+    running.end().await;
+}
+
+/// The annotation kills the run it names, and nothing is said to the program.
+#[tokio::test]
+async fn a_run_may_be_killed_without_notice() {
+    let container =
+        json!({"name": "c", "image": "gantry.dev/echo", "ports": [{"containerPort": 18090}]});
+    let mut running = Running::start(Registry::own(), "127.206.16.0/20", &container);
+    assert_eq!(running.facts.next().await.state, ProgramState::Running { ready: true });
+    running.stand.edit::<Pod>(&key(), |it| {
+        it["metadata"]["annotations"]["gantry.dev/sim-kill"] = json!("0");
+    });
+    assert_eq!(running.exit().await.0, 137);
+    assert!(!running.facts.said.lock().unwrap().contains(&"stopped".to_owned()));
+    running.end().await;
+}
+
+/// Probes ask the program itself; what it finds in its volumes is shown through them.
+#[tokio::test]
+async fn a_program_is_probed() {
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": 18091}, "periodSeconds": 1});
+    let liveness = json!({"tcpSocket": {"port": 18091}, "periodSeconds": 1});
+    let container = json!({
+        "name": "c", "image": "gantry.dev/echo", "ports": [{"containerPort": 18091}],
+        "env": [{"name": "ECHO_ALLOW", "value": "file"}],
+        "volumeMounts": [
+            {"name": "about", "mountPath": "/about"},
+            {"name": "about", "mountPath": "/one", "subPath": "name"},
+        ],
+        "startupProbe": probe("/file?path=/about/name"),
+        "readinessProbe": probe("/file?path=/nowhere"),
+        "livenessProbe": liveness,
+    });
+    let running = Running::start(Registry::own(), "127.207.16.0/20", &container);
+    let verdict = |it: &Noted, kind: ProbeKind| {
+        let probes = it.probes.lock().unwrap();
+        let last = probes.iter().rev().find(|(key, _)| key.probe == kind);
+        last.map(|(_, result)| (result.verdict, result.failure.clone()))
+    };
+    running
+        .facts
+        .until(|it| verdict(it, ProbeKind::Liveness) == Some((ProbeVerdict::Passing, None)))
+        .await;
+    assert_eq!(verdict(&running.facts, ProbeKind::Startup), Some((ProbeVerdict::Passing, None)));
+    let words = Some("HTTP probe failed with statuscode: 404".to_owned());
+    running
+        .facts
+        .until(|it| {
+            verdict(it, ProbeKind::Readiness) == Some((ProbeVerdict::Failing, words.clone()))
+        })
+        .await;
+    let address = running.stand.status("p")["podIP"].as_str().unwrap().to_owned();
+    let mut stream = TcpStream::connect(format!("{address}:18091")).await.unwrap();
+    let request = "GET /file?path=/one HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("\r\n\r\np"), "{answer}");
+    running.end().await;
 }

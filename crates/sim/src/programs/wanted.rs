@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gantry_reconcile::{Key, Uid, World};
 
+use super::GivenDevice;
 use super::account::PodIdentity;
 use super::action::{self, Attempt};
 use super::files::Volumes;
@@ -14,7 +15,7 @@ use crate::kubelet::Settings;
 use crate::kubelet::health::{Condemned, Health};
 use crate::pod_config::{self, Command, Surroundings, Unresolved, VolumeContent, expand};
 use crate::view::{
-    Action, Container, ContainerKey, ContainerStatus, Node, Pod, Probe, ProbeKind,
+    Action, Container, ContainerKey, ContainerStatus, Node, Pod, Probe, ProbeKind, ResourceClaim,
     TerminationMessagePolicy, VolumeMount,
 };
 
@@ -36,6 +37,7 @@ pub(super) struct Wanted {
     pub(super) args: Vec<String>,
     pub(super) address: Ipv4Addr,
     pub(super) ports: Vec<u16>,
+    pub(super) devices: Vec<GivenDevice>,
     pub(super) volumes: Volumes,
     pub(super) mounts: Vec<WantedMount>,
     pub(super) termination_log: String,
@@ -113,15 +115,15 @@ pub(super) fn fate(
     let found = statuses(&pod).find(|(container, _)| container.name == key.container);
     let runs = found.filter(|(_, it)| it.state.running.is_some() && it.restart_count == run);
     let Some((container, _)) = runs.filter(|_| !pod.is_over()) else { return stop(own) };
-    let grace = |probe: &Option<Box<Probe>>| {
-        probe.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(own)
+    let grace = |probe: Option<&Probe>| {
+        probe.and_then(|it| it.termination_grace_period_seconds).unwrap_or(own)
     };
     match Health::of(world, &pod).condemned(&pod, container, run) {
         None => Fate::Run,
         Some(Condemned::Killed) => Fate::Kill,
         Some(Condemned::PostStart) => stop(own),
-        Some(Condemned::NotStarted) => stop(grace(&container.startup_probe)),
-        Some(Condemned::NotLive) => stop(grace(&container.liveness_probe)),
+        Some(Condemned::NotStarted) => stop(grace(container.startup_probe.as_deref())),
+        Some(Condemned::NotLive) => stop(grace(container.liveness_probe.as_deref())),
     }
 }
 
@@ -168,6 +170,30 @@ fn surroundings<'a>(
     Surroundings { pod, node, sources: world, api_server: settings.api_server.as_ref() }
 }
 
+/// The devices that the ResourceClaims of a pod were given.
+fn devices(world: &World, pod: &Pod) -> Vec<GivenDevice> {
+    let claims = world.shelf::<ResourceClaim>();
+    let mut given = Vec::new();
+    for entry in &pod.spec.resource_claims {
+        let made = pod.status.resource_claim_statuses.iter().find(|it| it.name == entry.name);
+        let name = entry.resource_claim_name.as_ref();
+        let name = name.or_else(|| made.and_then(|it| it.resource_claim_name.as_ref()));
+        let claim = name.and_then(|it| claims.get(&Key::new(&pod.metadata.namespace, it)));
+        let Some(claim) = claim.filter(|it| it.is_reserved_for(&pod.metadata.uid)) else {
+            continue;
+        };
+        let results = claim.status.allocation.iter().flat_map(|it| &it.devices.results);
+        given.extend(results.map(|it| GivenDevice {
+            claim: entry.name.clone(),
+            request: it.request.clone(),
+            driver: it.driver.clone(),
+            pool: it.pool.clone(),
+            device: it.device.clone(),
+        }));
+    }
+    given
+}
+
 fn wanted(
     settings: &Settings,
     world: &World,
@@ -205,8 +231,7 @@ fn wanted(
         let probe = probe.as_deref()?;
         Some((kind, probe.clone(), action::attempt(pod, container, &probe.action).ok()?))
     });
-    let hook =
-        |action: &Option<Action>| action.as_ref().map(|it| action::attempt(pod, container, it));
+    let hook = |action: Option<&Action>| action.map(|it| action::attempt(pod, container, it));
     let lifecycle = container.lifecycle.as_deref();
     Ok(Wanted {
         identity: PodIdentity {
@@ -226,6 +251,7 @@ fn wanted(
         args,
         address,
         ports: container.ports.iter().filter_map(|it| it.container_port.try_into().ok()).collect(),
+        devices: devices(world, pod),
         mounts: mounts.collect(),
         volumes: Arc::new(volumes),
         termination_log: match container.termination_message_path.as_str() {
@@ -235,8 +261,8 @@ fn wanted(
         termination_policy: container.termination_message_policy,
         probes: probes.collect(),
         has_startup_probe: container.startup_probe.is_some(),
-        post_start: lifecycle.and_then(|it| hook(&it.post_start)),
-        pre_stop: lifecycle.and_then(|it| hook(&it.pre_stop)),
+        post_start: lifecycle.and_then(|it| hook(it.post_start.as_ref())),
+        pre_stop: lifecycle.and_then(|it| hook(it.pre_stop.as_ref())),
         environment,
     })
 }

@@ -100,6 +100,30 @@ pub struct ResourceClaimStatus {
 pub struct AllocationResult {
     /// From which nodes the devices are reached; from all if absent.
     pub node_selector: Option<NodeSelector>,
+    /// The devices.
+    pub devices: AllocatedDevices,
+}
+
+/// The devices that were allocated for a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AllocatedDevices {
+    /// One for each device.
+    pub results: Vec<AllocatedDevice>,
+}
+
+/// A device that was allocated for a request of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct AllocatedDevice {
+    /// The request.
+    pub request: String,
+    /// Whose device it is.
+    pub driver: String,
+    /// The pool it is in.
+    pub pool: String,
+    /// The device.
+    pub device: String,
 }
 
 /// An object that may use a claim.

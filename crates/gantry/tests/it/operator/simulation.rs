@@ -91,6 +91,26 @@ async fn a_pretended_node_becomes_ready_through_the_operator() {
     let real = done(&site.get("/api/v1/nodes/real").await);
     assert!(!is_ready(&real), "it is no business of ours: {real:#}");
 
+    // A program runs in the operator, as the account of its pod.
+    let roots = json!({ "metadata": { "name": "kube-root-ca.crt" }, "data": { "ca.crt": "none" } });
+    site.create(&format!("{namespace}/configmaps"), &roots).await;
+    let allow = json!([{ "name": "ECHO_ALLOW", "value": "api" }]);
+    let pod = json!({
+        "metadata": { "name": "echo" },
+        "spec": { "nodeName": "fake", "containers": [{
+            "name": "c", "image": "gantry.dev/echo", "env": allow, "ports": [{ "containerPort": 18083 }],
+        }] },
+    });
+    site.create(&format!("{namespace}/pods"), &pod).await;
+    let path = format!("{namespace}/pods/echo");
+    let echo = site.until(&path, is_ready).await;
+    let address = format!("{}:18083", echo["status"]["podIP"].as_str().unwrap());
+    let (status, refused) = get(&address, "/api?path=/api/v1/namespaces/default/secrets").await;
+    let whose = "system:serviceaccount:default:default";
+    assert!(status == 403 && refused.contains(whose), "{status} {refused}");
+    site.admin.send(Request::delete(path.clone())).await.unwrap();
+    site.until(&path, |it| it["code"] == 404).await;
+
     // What is held back is shown, and who leads.
     let down = json!({ "metadata": { "annotations": { "gantry.dev/sim-node": "down" } } });
     done(&site.admin.send(Request::patch("/api/v1/nodes/fake", MERGE, &down)).await.unwrap());

@@ -1,0 +1,327 @@
+//! Child processes: the only place that starts programs of the operating system.
+//!
+//! A child has a process group of its own, the environment it is given and nothing of ours, and no input.
+//! Whoever owns a [`Child`] owns the whole group: when the child has ended, and when it is dropped, every
+//! process that is left in the group is killed. So nothing outlives its owner unnoticed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{self, ExitStatus, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::AsyncReadExt as _;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+
+/// The longest line of output; what is longer comes in parts.
+pub const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// What is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The program, by its path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment.
+    pub environment: BTreeMap<String, String>,
+    /// The directory it starts in.
+    pub directory: PathBuf,
+}
+
+/// A process that was started, with all that it starts in its group.
+pub struct Child {
+    child: Option<process::Child>,
+    /// Readable when the process has ended.
+    end: AsyncFd<OwnedFd>,
+    group: Pid,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With a code.
+    Exited(u8),
+    /// By a signal.
+    Signaled(i32),
+}
+
+impl Ended {
+    /// The code as shells and kubelets have it: 128 and the signal for one that was killed.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Signaled(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// What a process prints, line by line.
+#[derive(Debug)]
+pub struct Output {
+    stdout: Lines,
+    stderr: Lines,
+}
+
+impl Command {
+    /// Starts it, inside a runtime.
+    ///
+    /// # Errors
+    /// There is no such program or directory, it may not be executed, or no more processes can be had.
+    pub fn start(&self) -> io::Result<(Child, Output)> {
+        let mut command = process::Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command.spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let group = Pid::from_child(&child);
+        let prepared = || -> io::Result<(AsyncFd<OwnedFd>, Output)> {
+            let end = watched(pidfd_open(group, PidfdFlags::NONBLOCK)?)?;
+            let output = Output {
+                stdout: Lines::new(stdout.map(OwnedFd::from))?,
+                stderr: Lines::new(stderr.map(OwnedFd::from))?,
+            };
+            Ok((end, output))
+        };
+        match prepared() {
+            Ok((end, output)) => Ok((Child { child: Some(child), end, group }, output)),
+            Err(error) => {
+                end_group(group);
+                reap(child);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Child {
+    /// The identity of the process, which is that of its group.
+    #[must_use]
+    pub fn id(&self) -> i32 {
+        self.group.as_raw_nonzero().get()
+    }
+
+    /// Asks the processes of the group to end.
+    pub fn terminate(&self) {
+        if self.child.is_some() {
+            // A group without processes has ended already.
+            let _ = kill_process_group(self.group, Signal::TERM);
+        }
+    }
+
+    /// Returns when the process has ended. What is left of its group is killed then. May be dropped at any
+    /// time, and asked again.
+    ///
+    /// # Errors
+    /// The process cannot be waited for.
+    pub async fn ended(&mut self) -> io::Result<Ended> {
+        let Some(child) = &mut self.child else {
+            return Err(io::Error::other("it was waited for before"));
+        };
+        loop {
+            let mut ready = self.end.readable().await?;
+            // While it is not waited for, its identity belongs to nobody else.
+            end_group(self.group);
+            if let Some(status) = child.try_wait()? {
+                self.child = None;
+                return Ok(ended(status));
+            }
+            ready.clear_ready();
+        }
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "its successor is unsafe; an OwnedFd stays open for as long as it is watched, which is what that asks for"
+)]
+fn watched(end: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::new(end)
+}
+
+fn ended(status: ExitStatus) -> Ended {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Exited(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+        (None, signal) => Ended::Signaled(signal.unwrap_or_default()),
+    }
+}
+
+fn end_group(group: Pid) {
+    let _ = kill_process_group(group, Signal::KILL);
+}
+
+/// Waits for a process that was killed, where it delays nobody.
+fn reap(mut child: process::Child) {
+    // Without a thread it is waited for here: it was killed, so it is a matter of moments.
+    let wait = move || {
+        let _ = child.wait();
+    };
+    let _ = std::thread::Builder::new().name("reaper".to_owned()).spawn(wait);
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let Some(child) = self.child.take() {
+            end_group(self.group);
+            reap(child);
+        }
+    }
+}
+
+impl fmt::Debug for Child {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Child({})", self.id())
+    }
+}
+
+impl Output {
+    /// The next line of either stream, without its end; none when both are closed. What is no UTF-8 is
+    /// replaced. May be dropped at any time: nothing is lost.
+    pub async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(line) = self.stdout.take().or_else(|| self.stderr.take()) {
+                return Some(line);
+            }
+            if self.stdout.pipe.is_none() && self.stderr.pipe.is_none() {
+                return None;
+            }
+            tokio::select! {
+                // Either may be dropped: what was read is in its buffer.
+                () = self.stdout.fill(), if self.stdout.pipe.is_some() => {}
+                () = self.stderr.fill(), if self.stderr.pipe.is_some() => {}
+            }
+        }
+    }
+}
+
+/// One stream, in lines.
+#[derive(Debug)]
+struct Lines {
+    /// Absent when it is closed.
+    pipe: Option<pipe::Receiver>,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    fn new(pipe: Option<OwnedFd>) -> io::Result<Self> {
+        let pipe = pipe.map(pipe::Receiver::from_owned_fd).transpose()?;
+        Ok(Self { pipe, buffer: Vec::new() })
+    }
+
+    /// Takes a line that was read.
+    fn take(&mut self) -> Option<String> {
+        let end = self.buffer.iter().position(|it| *it == b'\n');
+        let (length, rest) = match end {
+            Some(end) => (
+                end.min(MAX_LINE_BYTES),
+                if end > MAX_LINE_BYTES { MAX_LINE_BYTES } else { end + 1 },
+            ),
+            None if self.buffer.len() >= MAX_LINE_BYTES => (MAX_LINE_BYTES, MAX_LINE_BYTES),
+            None if self.pipe.is_none() && !self.buffer.is_empty() => {
+                (self.buffer.len(), self.buffer.len())
+            }
+            None => return None,
+        };
+        let line = String::from_utf8_lossy(&self.buffer[..length]).into_owned();
+        self.buffer.drain(..rest);
+        Some(line)
+    }
+
+    /// Reads more. A stream that breaks is closed.
+    async fn fill(&mut self) {
+        let Some(pipe) = &mut self.pipe else { return };
+        if !matches!(pipe.read_buf(&mut self.buffer).await, Ok(1..)) {
+            self.pipe = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, environment: &[(&str, &str)]) -> Command {
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Command {
+            program: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            environment: environment.iter().map(pair).collect(),
+            directory: "/".into(),
+        }
+    }
+
+    async fn lines(output: &mut Output) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(line) = output.next().await {
+            all.push(line);
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn what_it_prints_and_how_it_ends() {
+        let table = [
+            ("echo $A; pwd; exit 3", Ended::Exited(3), 3, vec!["one", "/"]),
+            ("printf 'a\\n\\nb'", Ended::Exited(0), 0, vec!["a", "", "b"]),
+            ("echo e >&2; kill -KILL $$", Ended::Signaled(9), 137, vec!["e"]),
+            ("kill -TERM $$", Ended::Signaled(15), 143, vec![]),
+            // Nothing of our own environment.
+            ("echo ${CARGO_PKG_NAME-none}", Ended::Exited(0), 0, vec!["none"]),
+        ];
+        for (script, expected, code, said) in table {
+            let (mut child, mut output) = shell(script, &[("A", "one")]).start().unwrap();
+            let end = child.ended().await.unwrap();
+            assert_eq!((end, end.code()), (expected, code), "{script}");
+            assert_eq!(lines(&mut output).await, said, "{script}");
+        }
+        let long = format!("head -c {} /dev/zero | tr '\\0' x", MAX_LINE_BYTES + 5);
+        let (mut child, mut output) = shell(&long, &[("PATH", "/usr/bin:/bin")]).start().unwrap();
+        let sizes: Vec<usize> = lines(&mut output).await.iter().map(String::len).collect();
+        assert_eq!(sizes, [MAX_LINE_BYTES, 5]);
+        child.ended().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_that_is_asked_to_end_does() {
+        let (mut child, mut output) =
+            shell("trap 'exit 7' TERM; echo up; while :; do :; done", &[]).start().unwrap();
+        assert_eq!(output.next().await.as_deref(), Some("up"));
+        child.terminate();
+        assert_eq!(child.ended().await.unwrap(), Ended::Exited(7));
+    }
+
+    /// Nothing of its group is left, whether it ends or is dropped.
+    #[tokio::test]
+    async fn nothing_outlives_its_owner() {
+        for is_dropped in [false, true] {
+            let end = if is_dropped { "trap '' TERM; while :; do :; done" } else { "exit 0" };
+            let script = format!("while :; do :; done & echo $!; {end}");
+            let (mut child, mut output) = shell(&script, &[]).start().unwrap();
+            let other: u32 = output.next().await.unwrap().parse().unwrap();
+            match is_dropped {
+                true => drop(child),
+                false => assert_eq!(child.ended().await.unwrap(), Ended::Exited(0)),
+            }
+            // It never closes its end of the pipe itself: only its death does.
+            assert_eq!(lines(&mut output).await, Vec::<String>::new(), "process {other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_not_started() {
+        let command = Command { program: "/no/such/program".into(), ..shell("", &[]) };
+        assert_eq!(command.start().unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
