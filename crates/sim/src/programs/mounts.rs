@@ -68,6 +68,7 @@ impl Mounts {
     ///
     /// A link that leads out of the pod's own directory is not followed: containers may write links into
     /// volumes that are theirs.
+    #[must_use]
     pub fn read(&self, path: &str, most_bytes: usize) -> Later<'static, io::Result<Vec<u8>>> {
         let (found, root) = (self.resolve(path), self.root.clone());
         let words = format!("{path} is in no volume of this container");

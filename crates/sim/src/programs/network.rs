@@ -169,6 +169,7 @@ mod tests {
         }
         let refused = network.dial(POD, 80).await.err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(open.len(), BACKLOG);
     }
 
     #[tokio::test]

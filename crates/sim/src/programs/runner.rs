@@ -56,13 +56,16 @@ impl fmt::Debug for Site {
     }
 }
 
+/// The variables of a program.
+type Environment = Arc<BTreeMap<String, String>>;
+
 /// The pods whose programs may have to be started or stopped: as many as there are pods at most.
 #[derive(Debug, Default)]
 struct Changed {
     pods: Mutex<BTreeSet<Key>>,
     news: Notify,
     /// The environments that programs were started with, by pod and container.
-    environments: Mutex<BTreeMap<(String, String), Arc<BTreeMap<String, String>>>>,
+    environments: Mutex<BTreeMap<(String, String), Environment>>,
 }
 
 impl Changed {
