@@ -5,7 +5,6 @@
 //! serves it. Every write passes the steps of `write`, whoever asks for it. What kinds do on the way
 //! is in `rules`, what the server adds to single kinds in `hooks`; `collect` and `janitor` end what
 //! belongs to nothing.
-//!
 //! Built-in and custom kinds are the same here: a [`resource::Resource`] describes either.
 
 pub mod access;

@@ -9,7 +9,7 @@ use gantry_queue::author;
 use gantry_reconcile::{Key, View as _};
 use gantry_sharing::inventory::ObjectKind;
 use gantry_subsystem::Host;
-use gantry_subsystem::admission::{AdmissionHook, HookCaller};
+use gantry_subsystem::admission::{HookCaller, SharedHook};
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::Offers;
 use http::{Method, StatusCode};
@@ -24,7 +24,7 @@ pub const SERVICE: &str = "gantry-webhook";
 
 /// The webhooks that are switched on. Clones are the same ones.
 #[derive(Clone, Debug, Default)]
-pub struct AdmissionHooks(Arc<[Arc<dyn AdmissionHook>]>);
+pub struct AdmissionHooks(Arc<[SharedHook]>);
 
 /// What tells a server to ask, and in whose name it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl AdmissionHooks {
         self.called_at(path).is_some()
     }
 
-    fn called_at(&self, path: &str) -> Option<&Arc<dyn AdmissionHook>> {
+    fn called_at(&self, path: &str) -> Option<&SharedHook> {
         self.0.iter().find(|it| it.is_called_at(path))
     }
 
@@ -80,7 +80,7 @@ impl AdmissionHooks {
     /// What tells a server to ask.
     #[must_use]
     pub fn configurations(&self, caller: &HookCaller<'_>) -> Vec<HookConfiguration> {
-        let of = |hook: &Arc<dyn AdmissionHook>| {
+        let of = |hook: &SharedHook| {
             let manager = hook.manager();
             let all = hook.configurations(caller).into_iter();
             all.map(move |configuration| HookConfiguration { manager, configuration })

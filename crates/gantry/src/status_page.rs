@@ -41,13 +41,37 @@ pub(crate) struct ConfigurationStatus {
     pub(crate) restart_to_apply: Vec<Value>,
     /// The values in force; absent until they are known.
     pub(crate) values: Option<Values>,
+    /// Which of them are in force: `gantry up` has flags in place of the keys of the process.
+    pub(crate) scope: SettingsScope,
+}
+
+/// Which sections of the configuration a process obeys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SettingsScope {
+    /// All of them.
+    #[default]
+    Everything,
+    /// Those of subsystems.
+    Subsystems,
+}
+
+impl SettingsScope {
+    fn tree(self, values: &Values) -> Value {
+        let mut tree = values.tree();
+        if let (Self::Subsystems, Value::Object(sections)) = (self, &mut tree) {
+            let keys = SUBSYSTEMS.iter().flat_map(|it| it.settings.keys);
+            let own: Vec<&str> = keys.filter_map(|key| key.path.split('.').next()).collect();
+            sections.retain(|name, _| own.contains(&name.as_str()));
+        }
+        tree
+    }
 }
 
 impl StatusPage<'_> {
     /// The document.
     pub(crate) fn to_json(&self) -> Value {
         let Self { started, now, ready, handle, configuration } = self;
-        let ConfigurationStatus { source, faults, restart_to_apply, values } = configuration;
+        let ConfigurationStatus { source, faults, restart_to_apply, values, scope } = configuration;
         let mut page = json!({
             "version": VERSION.version,
             "started": started.to_string(),
@@ -58,7 +82,7 @@ impl StatusPage<'_> {
                 "source": source,
                 "faults": faults,
                 "restartToApply": restart_to_apply,
-                "values": values.as_ref().map(Values::tree),
+                "values": values.as_ref().map(|it| scope.tree(it)),
             },
             "subsystems": values.as_ref().map(subsystems),
         });
@@ -129,6 +153,7 @@ mod tests {
             faults: vec!["f:1:1: wrong".to_owned()],
             restart_to_apply: vec![json!({"key": "k"})],
             values: Some(values),
+            scope: SettingsScope::Everything,
         };
         let now = Timestamp::UNIX_EPOCH;
         let page = StatusPage {
@@ -153,5 +178,9 @@ mod tests {
         };
         assert_eq!((on("devices", "devices"), on("queue", "quota")), (json!(true), json!(false)));
         assert!(page["held"].is_null(), "nothing is known of controllers that do not run");
+        assert_eq!(page["configuration"]["values"]["clientConnection"]["burst"], 100);
+        let values = configuration.values.unwrap();
+        let own = SettingsScope::Subsystems.tree(&values);
+        assert!(own["clientConnection"].is_null() && own["mcadEnabled"] == true, "{own}");
     }
 }

@@ -42,7 +42,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::status_page::{ConfigurationStatus, StatusPage};
+use crate::status_page::{ConfigurationStatus, SettingsScope, StatusPage};
 use crate::subsystems::{self, SUBSYSTEMS};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
@@ -316,6 +316,7 @@ pub async fn start(
     let configuration = ConfigurationStatus {
         source: "gantry up".to_owned(),
         values: Some(settings.values.clone()),
+        scope: SettingsScope::Subsystems,
         ..ConfigurationStatus::default()
     };
     let shown = handle.clone();

@@ -8,7 +8,7 @@ mod start;
 use std::sync::Arc;
 
 use gantry_subsystem::access::{Account, READ, webhook_rules};
-use gantry_subsystem::admission::AdmissionHook;
+use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::Offers;
 use gantry_subsystem::{ControllerSwitch, Feature, Grant, SettingsSection, Subsystem, rule};
@@ -64,7 +64,7 @@ pub const ACCOUNT: &str = "system:gantry:devices";
 /// Who owns the fields that are written.
 pub const MANAGER: &str = "gantry-devices";
 
-fn hooks(values: &Values, _: &Offers) -> Result<Vec<Arc<dyn AdmissionHook>>, serde_json::Error> {
+fn hooks(values: &Values, _: &Offers) -> Result<Vec<SharedHook>, serde_json::Error> {
     let Configuration { enabled, mode, webhook, .. } = Configuration::read(values)?;
     Ok(match enabled && webhook.enabled {
         true => vec![Arc::new(DeviceHook { mode })],

@@ -312,6 +312,7 @@ fn is_arriving(wrapper: &AppWrapper) -> bool {
 
 /// What the server must be asked before the items of an AppWrapper can be made; nothing where the rights of its
 /// author do not matter, or nobody knows who that is.
+#[must_use]
 pub fn questions(wrapper: &AppWrapper, access: UserAccess) -> Vec<AccessQuestion> {
     let author = wrapper.author().filter(|_| is_undecided(wrapper));
     let author = author.filter(|it| Author::read(it).is_some());

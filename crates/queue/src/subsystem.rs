@@ -7,7 +7,7 @@ mod start;
 use std::sync::Arc;
 
 use gantry_subsystem::access::{Account, READ, named_rule, webhook_rules};
-use gantry_subsystem::admission::AdmissionHook;
+use gantry_subsystem::admission::SharedHook;
 use gantry_subsystem::settings::Values;
 use gantry_subsystem::start::Offers;
 use gantry_subsystem::{
@@ -92,10 +92,7 @@ fn accounts(values: &Values) -> Vec<Account> {
     vec![Account::new(ACCOUNT, all)]
 }
 
-fn hooks(
-    values: &Values,
-    offers: &Offers,
-) -> Result<Vec<Arc<dyn AdmissionHook>>, serde_json::Error> {
+fn hooks(values: &Values, offers: &Offers) -> Result<Vec<SharedHook>, serde_json::Error> {
     let is_on = configuration::is_enabled(values) && values.is_on("mcad.checkUserAccess");
     let leaves = offers.get::<LeafAdmission>().cloned().unwrap_or_default();
     Ok(match is_on {

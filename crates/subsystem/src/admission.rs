@@ -1,6 +1,7 @@
 //! Admission webhooks of subsystems.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -28,6 +29,9 @@ pub trait AdmissionHook: fmt::Debug + Send + Sync {
         false
     }
 }
+
+/// A webhook that several parts of a process answer by.
+pub type SharedHook = Arc<dyn AdmissionHook>;
 
 /// How a server calls webhooks.
 #[derive(Clone, Copy)]

@@ -1,10 +1,9 @@
 //! The description of a subsystem.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::access::{Account, Grant};
-use crate::admission::AdmissionHook;
+use crate::admission::SharedHook;
 use crate::explain::ExplainPage;
 use crate::settings::{Alias, Key, Report, Values};
 use crate::start::{Offers, Setup, Starting};
@@ -27,7 +26,7 @@ pub struct Subsystem {
     /// Starts what settings switch on.
     pub start: for<'a> fn(Setup<'a>) -> Starting<'a>,
     /// The webhooks that settings switch on. What they decide by beside their settings is offered by the host.
-    pub hooks: fn(&Values, &Offers) -> Result<Vec<Arc<dyn AdmissionHook>>, serde_json::Error>,
+    pub hooks: fn(&Values, &Offers) -> Result<Vec<SharedHook>, serde_json::Error>,
     /// Its pages of `gantry explain`.
     pub explain: &'static [ExplainPage],
     /// The kinds beside its definitions whose objects `gantry gather` collects, as API version and plural. Never

@@ -23,7 +23,7 @@ use crate::config::gather::{Sources, seen};
 use crate::config::operator::{Checked, Operator};
 use crate::config::reload::{Fault, Step, Watched};
 use crate::config::render;
-use crate::status_page::ConfigurationStatus;
+use crate::status_page::{ConfigurationStatus, SettingsScope};
 use crate::subsystems::CONTROLLERS;
 
 /// How long a change may go unnoticed. A file is read, or one ConfigMap asked for, each time: too
@@ -246,6 +246,7 @@ impl Keeper {
             faults,
             restart_to_apply: waiting.collect(),
             values: Some(self.watched.in_force().clone()),
+            scope: SettingsScope::Everything,
         });
     }
 }

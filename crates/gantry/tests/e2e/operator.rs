@@ -20,8 +20,8 @@ async fn rb_1_to_rb_3_and_cf_3_hold_on_kubernetes() {
     cf_3(&site).await;
     rb_2(&site).await;
     rb_3(&site).await;
-    let settings = gantry::config::operator::settle([], Default::default(), &[]).unwrap().settings;
-    let kinds = gantry::operator::needed_kinds(&settings);
+    let settings = gantry::config::operator::settle([], Default::default(), &[]).unwrap().values;
+    let kinds = gantry::subsystems::needed_kinds(&settings);
     let client = real.admin().client().await.unwrap();
     site.install_definitions().await;
     let found = clock.timeout(Duration::from_secs(60), async {

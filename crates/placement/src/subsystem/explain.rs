@@ -73,7 +73,7 @@ mod tests {
         let claim = |name: &str, status: serde_json::Value| {
             json!({"apiVersion": "devmgmtproto.k8s.io/v1alpha1", "kind": "DeviceClaim",
                 "metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1"},
-                "spec": {"claims": [{"name": "a", "deviceClassName": "gpu"}]}, "status": status})
+                "spec": {"claims": [{"name": "a", "deviceClass": "gpu"}]}, "status": status})
         };
         let held = json!({"nodeName": "node-1", "podNames": ["p"],
             "allocations": [{"devicePoolName": "pool", "deviceName": "gpu-0"}]});
