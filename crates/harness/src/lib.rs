@@ -24,7 +24,7 @@ mod stage;
 mod trial;
 
 pub use kubelet::{Kubelet, KubeletNode, KubeletNodes, KubeletPod, PodLifecycle};
-pub use outside::{Ask, Asker, Asking, Check, Edge, Invariant, MakeEdge, Outside};
+pub use outside::{Ask, Asker, Asking, Check, Edge, InitialFacts, Invariant, MakeEdge, Outside};
 pub use prove::prove_worlds;
 pub use scenario::{
     Action, CONFLICTED, Crash, Ending, Failure, Faults, REFUSED, Scenario, Sent, UNREADABLE,

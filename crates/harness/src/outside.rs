@@ -49,6 +49,9 @@ impl fmt::Debug for Invariant<'_> {
     }
 }
 
+/// Records facts in a world that is new, and returns the changes.
+pub type InitialFacts<'a> = &'a dyn Fn(&World) -> Vec<FactChange>;
+
 /// The outside of a scenario. Most scenarios have none.
 #[derive(Default)]
 pub struct Outside<'a> {
@@ -58,6 +61,8 @@ pub struct Outside<'a> {
     pub inquiries: Vec<&'a dyn Ask>,
     /// What follows changes beside the observers of the controllers.
     pub observers: Vec<&'a dyn Observer>,
+    /// The facts that a process records when it starts, such as what its files say.
+    pub initial_facts: Vec<InitialFacts<'a>>,
     /// What must hold after every move.
     pub always: Vec<Invariant<'a>>,
 }

@@ -73,10 +73,13 @@ impl<'a> Replica<'a> {
         };
         let filled: Vec<Change> =
             resources.iter().flat_map(|it| replica.relist(it, server)).collect();
+        let facts: Vec<FactChange> =
+            outside.initial_facts.iter().flat_map(|record| record(&replica.world)).collect();
         // Told only when every shelf is filled, as the real shell does.
         for change in &filled {
             replica.tell(change, server.now());
         }
+        facts.iter().for_each(|it| replica.tell_fact(it));
         replica
     }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use gantry_api::decode::{self, Options};
-use gantry_harness::{Scenario, Server};
+use gantry_harness::{Outside, Scenario, Server};
 use gantry_reconcile::{Controller, Key, Plan, Resource, View as _, World, Write};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -179,16 +179,21 @@ fn only_devices_of_the_driver_are_reported() {
 fn it_converges_whatever_goes_wrong() {
     let (publisher, reporter) = (publisher(), reporter());
     let controllers: [&dyn Controller; 2] = [&publisher, &reporter];
+    // What the file of the driver says, read by every process that starts.
+    let publications = |world: &World| {
+        let told = read(POOLS, Some("gpu.example.com")).unwrap();
+        let names = ["devicepools/a", "devicedrivers/gpu.example.com"];
+        let wanted = told.publications.into_iter().filter(|it| names.contains(&it.key.name()));
+        let record =
+            |it: Publication| world.facts().record(it.key.clone(), it, Timestamp::UNIX_EPOCH);
+        wanted.map(record).collect()
+    };
     let stray = pool("stray", &json!({LABEL: "sample"}), &json!({}));
     let scenario = Scenario {
         controllers: &controllers,
         defaults: |_, _| {},
-        objects: vec![
-            wanted("devicepools/a"),
-            wanted("devicedrivers/gpu.example.com"),
-            stray,
-            claim(&json!({})),
-        ],
+        objects: vec![stray, claim(&json!({}))],
+        outside: Outside { initial_facts: vec![&publications], ..Outside::default() },
         script: vec![
             Box::new(|server: &mut Server| {
                 server.edit(&DeviceClaim::RESOURCE, &Key::new("ns", "c"), |claim| {

@@ -101,14 +101,14 @@ fn the_schema_knows_every_value_and_leaves_out_what_the_chart_decides() {
         "clientConnection",
         "logging",
         "leaderElection",
+        "controllers",
+        "kuberay",
+        "appwrapper",
         "mcadEnabled",
         "mcad",
         "instascale",
-        "controllers",
-        "devices",
         "simulation",
-        "kuberay",
-        "appwrapper",
+        "devices",
     ];
     assert_eq!(names, expected);
     let election = config["leaderElection"]["properties"].as_object().unwrap();
