@@ -308,6 +308,13 @@ impl Refusal {
         Self::new(code, "ServiceUnavailable", message).with_retry(1)
     }
 
+    /// Somebody behind the server cannot be reached. Clients are not asked to try again: they would wait for what
+    /// nobody listens to.
+    #[must_use]
+    pub fn unreachable(message: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
     /// There is no room for the change. Unlike what is unavailable, this does not pass by itself, so
     /// clients are not asked to try again.
     pub fn insufficient_storage(message: impl Into<String>) -> Self {

@@ -94,6 +94,11 @@ impl Containers {
             variables: self.variables(target),
             tty,
             clock: self.clock.clone(),
+            files: self
+                .programs
+                .get()
+                .map(|it| it.files(&target.uid, &target.container))
+                .unwrap_or_default(),
         };
         let Ends { stdin, stdout, stderr, size: _, gone } = ends;
         let stdio = Stdio { stdin, stdout, stderr };

@@ -21,6 +21,8 @@ use gantry_process::clock::Clock;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::programs::Mounts;
+
 use self::input::{Heard, Input};
 use self::output::Output;
 use self::words::{When, parse};
@@ -37,6 +39,8 @@ pub struct Setting {
     pub tty: bool,
     /// What time it is, and how long to sleep.
     pub clock: Clock,
+    /// The volumes of a container that is a program; others have no files.
+    pub files: Mounts,
 }
 
 /// A command's ends of its streams; those that are not there read as empty and forget what they are

@@ -80,7 +80,7 @@ impl Api {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Body>, Refusal> {
         let reach =
-            |why: &str| Refusal::unavailable(&format!("error trying to reach service: {why}"));
+            |why: &str| Refusal::unreachable(&format!("error trying to reach service: {why}"));
         let (io, place) = self.dial_backend(backend).await.map_err(|fault| match fault {
             Fault::Forbidden(words) => Refusal::bad_request(words),
             other => reach(&other.to_string()),

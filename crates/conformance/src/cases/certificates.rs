@@ -250,8 +250,11 @@ async fn signed(talk: &mut Conversation) -> Outcome {
     for (name, signer, text, usages) in table {
         let made = make(talk, &request(name, signer, text, &usages)).await?;
         made.lacks("/status/certificate")?;
-        let approved = talk.ask_unrecorded(decide(&made, "Approved")).await?.expect(200)?;
-        approved.lacks("/status/certificate")?;
+        let approved = talk.ask_unrecorded(decide(&made, "Approved")).await?;
+        // A controller may approve what a node asks for by itself, and be faster.
+        if approved.status != 409 || signer != KUBELET_CLIENT {
+            approved.expect(200)?.lacks("/status/certificate")?;
+        }
         let has = |answer: &Answer| answer.at("/status/certificate").is_string();
         let ask = Ask::get(at(REQUESTS, name));
         let signed = talk.ask_until_unrecorded(ask, has).await?;

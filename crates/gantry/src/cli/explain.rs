@@ -159,6 +159,7 @@ fn run_for_object(
 /// The kind and the name that are meant.
 fn named(words: &[String]) -> anyhow::Result<(&str, &str)> {
     let (kind, name) = match words {
+        [one, _] if one.contains('/') => bail!("name one object at a time: gantry explain {one}"),
         [kind, name] => (kind.as_str(), name.as_str()),
         [one] => match one.split_once('/') {
             Some((kind, name)) => (kind, name),
@@ -198,6 +199,7 @@ mod tests {
             ("appwrapper.example.com/a", Ok(("appwrapper.example.com", "a", false))),
             ("a", Err("gantry explain KIND/a, such as appwrapper/a")),
             ("aw/", Err("gantry explain aw/NAME")),
+            ("pod/a pod/b", Err("name one object at a time")),
             ("/a", Err("gantry explain KIND/NAME")),
         ];
         for (line, expected) in table {

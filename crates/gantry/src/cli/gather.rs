@@ -121,8 +121,10 @@ async fn objects(
         Ok(items) => items,
         Err(AskError::Absent { .. }) => return Ok(None),
         Err(error @ AskError::Forbidden { .. }) => match namespace {
+            // Where that fails too, the kind may have no namespaces: the first refusal says what is missing.
             Some(namespace) => {
-                cluster.items(&ApiPath::collection(api_version, namespace, plural)?).await?
+                let path = ApiPath::collection(api_version, namespace, plural)?;
+                cluster.items(&path).await.map_err(|_| error)?
             }
             None => return Err(error),
         },

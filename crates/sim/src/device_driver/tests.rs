@@ -209,7 +209,6 @@ fn it_converges_whatever_goes_wrong() {
         ],
         replicas: 1,
         horizon: Duration::from_secs(600),
-        ..Scenario::default()
     };
     let shape = |server: &Server| {
         let get = |resource: &Resource, key: &Key| server.get(resource, key).cloned();

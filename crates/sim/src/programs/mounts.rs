@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use super::network::Later;
 use crate::pod_config::checked_path;
 
+/// The most names of a directory that are shown.
+const MOST_NAMES: usize = 10_000;
+
 /// Finds files of volumes by the paths that a container knows them by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounts {
@@ -85,6 +88,33 @@ impl Mounts {
             };
             tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
         })
+    }
+}
+
+impl Mounts {
+    /// The names in a directory of a volume, but for hidden ones; none if it is no such directory.
+    pub async fn list(&self, path: &str) -> Option<Vec<String>> {
+        let found = self.inside(path)?;
+        let read = move || -> Option<Vec<String>> {
+            let names = std::fs::read_dir(found).ok()?.take(MOST_NAMES).filter_map(Result::ok);
+            let names = names.map(|it| it.file_name().to_string_lossy().into_owned());
+            let mut names: Vec<String> = names.filter(|it| !it.starts_with('.')).collect();
+            names.sort();
+            Some(names)
+        };
+        tokio::task::spawn_blocking(read).await.ok()?
+    }
+
+    /// Whether there is a file or a directory of a volume at a path.
+    pub async fn has(&self, path: &str) -> bool {
+        let Some(found) = self.inside(path) else { return false };
+        tokio::task::spawn_blocking(move || found.exists()).await.unwrap_or(false)
+    }
+
+    /// Where a path leads to below the pod's own directory.
+    fn inside(&self, path: &str) -> Option<PathBuf> {
+        let real = std::fs::canonicalize(self.resolve(path)?).ok()?;
+        real.starts_with(std::fs::canonicalize(&self.root).ok()?).then_some(real)
     }
 }
 

@@ -69,6 +69,8 @@ pub(super) struct Run {
     pub(super) order: watch::Receiver<Order>,
     /// Whether nothing is recorded about it any more.
     pub(super) silent: Arc<Mutex<bool>>,
+    /// Shows the volumes of the container to commands that are run in it.
+    pub(super) show_files: Box<dyn FnOnce(&Mounts) + Send>,
 }
 
 /// How far a run is, as it is recorded.
@@ -154,7 +156,7 @@ impl Run {
     /// Runs the program to its end. `tasks` is the owner of this run.
     pub(super) async fn run(self, mut tasks: Tasks) {
         let clock = tasks.clock().clone();
-        let Self { want, binary, site, files, mut order, silent } = self;
+        let Self { want, binary, site, files, mut order, silent, show_files } = self;
         let recorder = Arc::new(Recorder {
             site: site.clone(),
             want: want.clone(),
@@ -168,16 +170,17 @@ impl Run {
         site.facts.begins(uid, container, clock.now());
         let end = match surroundings(&want, files.as_deref()).await {
             Ok((mounts, log)) => {
+                show_files(&mounts);
                 let own = tasks.child();
                 let stop = own.token().clone();
                 let directory = files.as_ref().map(|it| it.directory().to_owned());
-                let setting = setting(&recorder, &clock, &words, mounts, directory);
+                let setting = setting(&recorder, &clock, &words, mounts.clone(), directory);
                 if files.is_none() && !want.mounts.is_empty() {
                     recorder
                         .say(&clock, "this program has no files: no directory for them was given");
                 }
                 let program = binary.run(setting, own);
-                let code = conduct(program, stop, &recorder, &mut order, &mut tasks).await;
+                let code = conduct(program, stop, &recorder, mounts, &mut order, &mut tasks).await;
                 read_log(log, &words).await;
                 code
             }
@@ -271,6 +274,7 @@ async fn conduct(
     program: Pin<Box<dyn Future<Output = u8> + Send>>,
     stop: CancellationToken,
     recorder: &Arc<Recorder>,
+    files: Mounts,
     order: &mut watch::Receiver<Order>,
     tasks: &mut Tasks,
 ) -> u8 {
@@ -284,6 +288,7 @@ async fn conduct(
             variables: want.environment.clone().into_iter().collect(),
             tty: false,
             clock: clock.clone(),
+            files,
         },
         clock: clock.clone(),
     });

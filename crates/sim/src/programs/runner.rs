@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::files::{self, PodFiles};
 use super::run::{Order, Run};
 use super::wanted::{self, Due, Fate, Wanted};
-use super::{Accounts, Facts, PodNetwork, Registry};
+use super::{Accounts, Facts, Mounts, PodNetwork, Registry};
 use crate::kubelet::Settings;
 use crate::pod_config::{Unresolved, sources_of};
 use crate::view::{ContainerKey, Node, Pod, ProbeResult, Program, ProgramState, SourceObject};
@@ -66,6 +66,8 @@ struct Changed {
     news: Notify,
     /// The environments that programs were started with, by pod and container.
     environments: Mutex<BTreeMap<(String, String), Environment>>,
+    /// Their volumes, likewise.
+    files: Mutex<BTreeMap<(String, String), Mounts>>,
 }
 
 impl Changed {
@@ -93,6 +95,13 @@ impl ProgramObserver {
     pub fn environment(&self, uid: &str, container: &str) -> Option<Arc<BTreeMap<String, String>>> {
         let known = self.changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(uid.to_owned(), container.to_owned())).cloned()
+    }
+
+    /// The volumes of that program; none where it was not started.
+    #[must_use]
+    pub fn files(&self, uid: &str, container: &str) -> Mounts {
+        let known = self.changed.files.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(uid.to_owned(), container.to_owned())).cloned().unwrap_or_default()
     }
 
     fn has_programs(&self, pod: &Pod) -> bool {
@@ -262,6 +271,9 @@ impl ProgramRunner {
         let changed = &self.observer.changed;
         let mut known = changed.environments.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(of, _), _| of != uid.as_str());
+        drop(known);
+        let mut known = changed.files.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, _), _| of != uid.as_str());
     }
 
     /// Lets programs see what changed in the objects that their volumes are made of. While an object cannot
@@ -317,7 +329,13 @@ impl ProgramRunner {
         known.insert((uid.to_string(), container), environment);
         drop(known);
         let own = tasks.child();
-        let run = Run { want: *want, binary, site: site.clone(), files, order: orders, silent };
+        let (changed, started) = (Arc::clone(changed), (uid.to_string(), want.container.clone()));
+        let show_files = Box::new(move |mounts: &Mounts| {
+            let mut known = changed.files.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(started, mounts.clone());
+        });
+        let (want, site) = (*want, site.clone());
+        let run = Run { want, binary, site, files, order: orders, silent, show_files };
         tasks.spawn("program", OnLoss::CarryOn, move |_| async move {
             // However it ends, the next run of the container may bind its address.
             let _ended = ended.drop_guard();

@@ -1,5 +1,6 @@
 //! The programs that are there.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
@@ -7,6 +8,9 @@ use jiff::tz::TimeZone;
 use super::Shell;
 use super::input::Heard;
 use super::{INTERRUPTED, MISUSED, NOT_FOUND};
+
+/// The largest file of a volume that is shown.
+const LARGEST_FILE: usize = 4 << 20;
 
 /// The programs, as `ls /bin` lists them.
 const PROGRAMS: [&str; 12] = [
@@ -121,6 +125,19 @@ impl Shell<'_> {
                 "/etc/hostname" => {
                     self.say(&format!("{}\n", self.setting.hostname)).await;
                 }
+                path if self.setting.files.resolve(path).is_some() => {
+                    match self.setting.files.read(path, LARGEST_FILE).await {
+                        Ok(bytes) => self.out.write(&bytes).await,
+                        Err(error) => {
+                            let words = match error.kind() {
+                                ErrorKind::NotFound => "No such file or directory".to_owned(),
+                                _ => error.to_string(),
+                            };
+                            let words = format!("cat: can't open '{name}': {words}");
+                            code = self.fail(&words, 1).await;
+                        }
+                    }
+                }
                 path => {
                     let words = match directory(path) {
                         Some(_) => "read error: Is a directory".to_owned(),
@@ -172,13 +189,15 @@ impl Shell<'_> {
         let (many, mut code) = (names.len() > 1, 0);
         for name in names {
             let path = self.resolve(name);
-            let text = match directory(&path) {
+            let mounted = self.setting.files.list(&path).await;
+            let own = || directory(&path).map(|it| it.iter().map(|it| (*it).to_owned()).collect());
+            let text = match mounted.or_else(own) {
                 Some(entries) => {
                     let title = if many { format!("{name}:\n") } else { String::new() };
                     let entries: String = entries.iter().map(|it| format!("{it}\n")).collect();
                     title + &entries
                 }
-                None if exists(&path) => format!("{name}\n"),
+                None if exists(&path) || self.setting.files.has(&path).await => format!("{name}\n"),
                 None => {
                     let words = format!("ls: {name}: No such file or directory");
                     code = self.fail(&words, 1).await;

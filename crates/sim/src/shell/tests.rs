@@ -19,7 +19,7 @@ fn hand() -> Hand {
 fn setting(tty: bool, clock: Clock) -> Setting {
     let variables = [("A", "one"), ("B", "two words")];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-    Setting { hostname: "web-0".to_owned(), variables, tty, clock }
+    Setting { hostname: "web-0".to_owned(), variables, tty, clock, files: Mounts::default() }
 }
 
 /// Runs a command that is given all of its input at once.
@@ -225,4 +225,37 @@ proptest! {
         let ended = runtime.block_on(run_with(&["sh", "-c", &text], &["typed"], false));
         prop_assert!(ended.code.is_ok());
     }
+}
+
+/// Commands in a container that is a program see its volumes, and nothing beside them.
+#[tokio::test]
+async fn files_of_volumes_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = folder.path().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    std::fs::write(volume.join("password"), "s3cret\n").unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", volume.join("out")).unwrap();
+    let files = Mounts::below(folder.path()).with("/etc/sec", &volume, "");
+    let mut setting = setting(false, Clock::system());
+    setting.files = files.unwrap();
+    let ask = async |command: &[&str]| {
+        let (sender, mut output) = mpsc::channel(64);
+        let stdio = Stdio { stdin: None, stdout: Some(sender.clone()), stderr: Some(sender) };
+        let command: Vec<String> = command.iter().map(|it| (*it).to_owned()).collect();
+        let never = CancellationToken::new();
+        let code = run(&command, &setting, stdio, &never).await.unwrap();
+        let mut said = String::new();
+        while let Ok(bytes) = output.try_recv() {
+            said.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        (code, said)
+    };
+    assert_eq!(ask(&["cat", "/etc/sec/password"]).await, (0, "s3cret\n".to_owned()));
+    assert_eq!(ask(&["ls", "/etc/sec"]).await, (0, "out\npassword\n".to_owned()));
+    assert_eq!(ask(&["ls", "/etc/sec/password"]).await.0, 0);
+    let missing = "cat: can't open '/etc/sec/none': No such file or directory\n".to_owned();
+    assert_eq!(ask(&["cat", "/etc/sec/none"]).await, (1, missing));
+    let (code, said) = ask(&["cat", "/etc/sec/out"]).await;
+    assert!(code == 1 && !said.contains("root:"), "a link leads out of the volume: {said}");
+    assert_eq!(ask(&["cat", "/etc/passwd"]).await.0, 1, "no file of this machine");
 }

@@ -41,7 +41,7 @@ impl Api {
             "" => first_port(&target.object).unwrap_or(HTTP),
             named => port_of_pod(&target.object, named).ok_or_else(|| {
                 let words = format!("dial tcp: lookup tcp/{named}: unknown port");
-                Refusal::unavailable(&format!("error trying to reach service: {words}"))
+                Refusal::unreachable(&format!("error trying to reach service: {words}"))
             })?,
         };
         Ok(Backend { nodes: self.nodes("proxy")?, target, port })
@@ -64,7 +64,7 @@ impl Api {
         };
         let none = || {
             let words = format!("no endpoints available for service {}", quote(id));
-            Refusal::unavailable(&words)
+            Refusal::unreachable(&words)
         };
         let pods = resource(self, "", "v1", "pods").ok_or_else(none)?;
         let services = Services::of(&self.0.store);
@@ -149,7 +149,7 @@ fn port_name(service: &Value, name: &str, number: u64) -> Result<String, Refusal
     let found = ports.find(|it| it["port"].as_u64() == Some(number));
     let found = found.ok_or_else(|| {
         let words = format!("no service port {number} found for service {}", quote(name));
-        Refusal::unavailable(&words)
+        Refusal::unreachable(&words)
     })?;
     Ok(found["name"].as_str().unwrap_or_default().to_owned())
 }

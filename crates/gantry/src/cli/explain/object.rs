@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use anyhow::bail;
+use gantry_api::kind::Kind;
+use gantry_api::object::KINDS;
 use gantry_controller::discovery::ResourceList;
 use gantry_reconcile::{ApiPath, Key, Parameter, Resource, Scope, World};
 use gantry_subsystem::explain::{ExplainPage, ExplainRequest, Explanation};
@@ -31,6 +33,8 @@ pub(super) struct ObjectPage {
     state: Option<String>,
     /// Its conditions.
     conditions: Vec<Condition>,
+    /// What its containers do, if it is a pod.
+    containers: Vec<String>,
     /// What controllers hold back about it; absent where that cannot be read.
     held: Option<Vec<HeldReason>>,
     /// What happened, the newest last.
@@ -108,7 +112,8 @@ pub(super) async fn explain(
         object: key.to_string(),
         state: state(&object),
         conditions: conditions(&object),
-        held: held(cluster, &resource, &key).await?,
+        containers: containers(&object),
+        held: held(cluster, &resource, &key, output).await?,
         events: events(cluster, &resource, &key, output).await?,
         ..ObjectPage::default()
     };
@@ -127,7 +132,7 @@ pub(super) async fn explain(
 impl ObjectPage {
     /// The page for people.
     pub(super) fn text(&self) -> String {
-        let Self { kind, object, state, conditions, held, events, sections, .. } = self;
+        let Self { kind, object, state, conditions, containers, held, events, sections, .. } = self;
         let mut text = format!("{kind} {object}");
         if let Some(state) = state {
             // Writing to a text cannot fail.
@@ -152,6 +157,7 @@ impl ObjectPage {
             format!("{}={}  {why}", it.r#type, it.status).trim_end().to_owned()
         });
         section("conditions", conditions.collect());
+        section("containers", containers.clone());
         let held = held.iter().flatten();
         let held =
             held.map(|it| format!("{} ({})", joined(&it.reason, &it.message), it.controller));
@@ -171,7 +177,14 @@ impl ObjectPage {
 /// The resource that somebody means: `pod`, `po`, `deviceclaims.devmgmtproto.k8s.io`.
 async fn find_resource(cluster: &Reached, word: &str) -> anyhow::Result<Resource> {
     let (name, group) = word.split_once('.').map_or((word, None), |(name, it)| (name, Some(it)));
+    // Of a name that several groups have, Gantry's own kind is meant.
+    let own = |it: &&Kind| {
+        let names = [it.kind, it.plural];
+        names.iter().chain(it.short_names).any(|it| it.eq_ignore_ascii_case(name))
+    };
+    let own = KINDS.iter().find(own).filter(|_| group.is_none());
     let mut versions = Vec::new();
+    versions.extend(own.map(Kind::api_version));
     if group.is_none() {
         versions.push("v1".to_owned());
     }
@@ -209,8 +222,53 @@ fn state(object: &Value) -> Option<String> {
             names => format!("being deleted; finalizers: {}", names.join(", ")),
         });
     }
+    if object["kind"] == "Node" {
+        let ready = conditions(object).into_iter().find(|it| it.r#type == "Ready");
+        let is_ready = ready.is_some_and(|it| it.status == "True");
+        return Some(if is_ready { "Ready" } else { "NotReady" }.to_owned());
+    }
     let fields = ["/status/phase", "/status/state"].map(|it| text(object, it));
     fields.into_iter().find(|it| !it.is_empty())
+}
+
+/// What the containers of a pod do, a line each.
+fn containers(object: &Value) -> Vec<String> {
+    let lists = ["initContainerStatuses", "containerStatuses"];
+    let all = lists.iter().flat_map(|it| object["status"][it].as_array().into_iter().flatten());
+    let ended = |it: &Value| {
+        let (code, reason) = (&it["exitCode"], text(it, "/reason"));
+        let message = match text(it, "/message") {
+            message if message.is_empty() => String::new(),
+            message => format!(": {}", message.trim_end()),
+        };
+        format!("ended with code {code} ({reason}){message}")
+    };
+    let line = |it: &Value| {
+        let state = &it["state"];
+        let mut line = match (&state["waiting"], &state["running"], &state["terminated"]) {
+            (waiting, _, _) if waiting.is_object() => {
+                let (reason, message) = (text(waiting, "/reason"), text(waiting, "/message"));
+                let colon = if message.is_empty() { "" } else { ": " };
+                format!("waits: {reason}{colon}{message}")
+            }
+            (_, running, _) if running.is_object() => match it["ready"] == true {
+                true => "runs and is ready".to_owned(),
+                false => "runs and is not ready".to_owned(),
+            },
+            (_, _, terminated) => ended(terminated),
+        };
+        let restarts = it["restartCount"].as_u64().unwrap_or(0);
+        if restarts > 0 {
+            // Writing to a text cannot fail.
+            let _ = write!(line, "; {restarts} restarts");
+        }
+        let last = &it["lastState"]["terminated"];
+        if last.is_object() {
+            let _ = write!(line, "; the run before {}", ended(last));
+        }
+        format!("{}  {line}", text(it, "/name"))
+    };
+    all.map(line).collect()
 }
 
 fn conditions(object: &Value) -> Vec<Condition> {
@@ -229,10 +287,18 @@ async fn held(
     cluster: &Reached,
     resource: &Resource,
     key: &Key,
+    output: &mut Output,
 ) -> Result<Option<Vec<HeldReason>>, AskError> {
     let page = match cluster.get(&ApiPath::from_static(STATUS_PATH)).await {
         Ok(page) => page,
-        Err(AskError::Absent { .. } | AskError::Forbidden { .. }) => return Ok(None),
+        // Only `gantry up` has it there.
+        Err(AskError::Absent { .. }) => return Ok(None),
+        Err(AskError::Forbidden { path, .. }) => {
+            output.warning(format_args!(
+                "may not read {path}: what controllers hold back is not shown"
+            ));
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let about = |it: &&Value| {
@@ -365,6 +431,24 @@ mod tests {
         let bare =
             ObjectPage { kind: "A".to_owned(), object: "b".to_owned(), ..Default::default() };
         assert_eq!(bare.text(), "A b\n");
+        let pod = json!({"kind": "Pod", "status": {"containerStatuses": [
+            {"name": "a", "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+             "lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "no port\n"}}},
+            {"name": "b", "ready": true, "state": {"running": {}}},
+        ]}});
+        assert_eq!(
+            containers(&pod),
+            [
+                "a  waits: CrashLoopBackOff; 2 restarts; the run before ended with code 1 (Error): no port",
+                "b  runs and is ready"
+            ]
+        );
+        let node = |status: &str| {
+            json!({"kind": "Node", "status": {"phase": "Running",
+            "conditions": [{"type": "Ready", "status": status}]}})
+        };
+        assert_eq!(state(&node("Unknown")).unwrap(), "NotReady");
+        assert_eq!(state(&node("True")).unwrap(), "Ready");
         let going = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["f"]}});
         assert_eq!(state(&going).unwrap(), "being deleted; finalizers: f");
     }
