@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
 fn put(space: &str, key: &str, text: &str) -> Write {
     let value = Value { head: format!("{text}:").into(), tail: ";".into() };
     let (space, key) = (Arc::from(space), key.to_owned().into());
-    Write { space, key, expect: Expect::Any, change: Change::Put(value) }
+    Write { space, key, expect: Expect::Any, change: Change::Put(value), hold: None }
 }
 
 impl Sample {
