@@ -44,7 +44,7 @@ pub trait Nodes: fmt::Debug + Send + Sync {
 
     /// Connects to a port of a pod; [`Target::container`] is empty.
     ///
-    /// The address in the status of a pod is written by whoever may write statuses, so it proves
+    /// Every user with the right to write statuses can write the address in the status of a pod, so it proves
     /// nothing: an implementation connects only to what it knows to be a program of this very pod.
     ///
     /// # Errors

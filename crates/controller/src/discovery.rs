@@ -240,8 +240,8 @@ mod tests {
         })
     }
 
-    /// A kind that is not served, a server that refuses and an answer that is no list mean different things to
-    /// whoever waits: only the first says something about the kind.
+    /// A kind that is not served, a server that refuses and an answer that is no list mean different things to a
+    /// caller: only the first says something about the kind.
     #[tokio::test]
     async fn what_is_not_served_is_told_apart_from_what_was_not_found_out() {
         let clock = Clock::system();

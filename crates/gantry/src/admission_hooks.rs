@@ -1,4 +1,4 @@
-//! The admission webhooks of all subsystems: what API servers ask about what is written, and how they are told to.
+//! The admission webhooks of all subsystems: how reviews are answered, and how API servers are configured to send them.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ impl AdmissionHooks {
 }
 
 /// Lets the embedded server ask, of which nothing is heard outside the process. The configurations are
-/// objects like any other; whoever deletes them is not asked any more until the next start.
+/// objects like any other; when a user deletes them, no reviews are sent until the next start.
 ///
 /// # Errors
 /// The server refuses them.

@@ -105,6 +105,19 @@ impl StatusPage<'_> {
     }
 }
 
+/// Whether every kind that controllers look at was listed; if not, which were not and why.
+pub(crate) fn caches_filled(handle: &Handle) -> Result<(), String> {
+    let missing = handle.missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.iter().map(|it| match &it.why {
+        Some(why) => format!("{} ({why})", it.resource),
+        None => format!("{} (being listed)", it.resource),
+    });
+    Err(format!("not seen yet: {}", missing.collect::<Vec<_>>().join(", ")))
+}
+
 /// What is switched on.
 fn subsystems(values: &Values) -> Value {
     let subsystems = SUBSYSTEMS.iter().map(|it| {

@@ -42,7 +42,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::status_page::{ConfigurationStatus, SettingsScope, StatusPage};
+use crate::status_page::{ConfigurationStatus, SettingsScope, StatusPage, caches_filled};
 use crate::subsystems::{self, SUBSYSTEMS};
 use arrivals::Arrivals;
 use certificates::OwnAuthority;
@@ -321,14 +321,10 @@ pub async fn start(
     };
     let shown = handle.clone();
     api.show(STATUS_PATH, move || {
-        let missing = shown.missing();
         let page = StatusPage {
             started,
             now: clock.now(),
-            ready: match missing.as_slice() {
-                [] => Ok(()),
-                [first, ..] => Err(format!("not seen yet: {}", first.resource)),
-            },
+            ready: caches_filled(&shown),
             handle: Some(&shown),
             configuration: &configuration,
         };

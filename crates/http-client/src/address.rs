@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// Which addresses a client may connect to.
 ///
-/// Link-local addresses are never called: clouds serve credentials there to whoever asks from inside.
+/// Link-local addresses are never called: clouds serve credentials there to every process of an instance.
 /// The address of such a service outside the link-local range (Amazon's on IPv6) is treated alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPolicy {

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::BoxError;
 use crate::client::Bounds;
-use crate::error::{ClientError, Part, Phase};
+use crate::error::{ClientError, Phase, ResponsePart};
 
 /// The body of a request: bytes, or a stream of them.
 pub struct Body(Content);
@@ -169,7 +169,7 @@ impl ResponseBody {
         let limit = reading.bounds.bytes;
         // One that says that it is too large is not begun with.
         if incoming.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
-            return Err(ClientError::TooLarge { part: Part::Body, limit });
+            return Err(ClientError::TooLarge { part: ResponsePart::Body, limit });
         }
         Ok(Self { incoming, reading, left: limit, timer: None, turn: Some(turn) })
     }
@@ -227,7 +227,10 @@ impl ResponseBody {
         let size = frame.as_ref().ok().and_then(Frame::data_ref).map_or(0, Bytes::len);
         let Some(left) = self.left.checked_sub(size) else {
             let limit = bounds.bytes;
-            return Poll::Ready(Some(Err(ClientError::TooLarge { part: Part::Body, limit })));
+            return Poll::Ready(Some(Err(ClientError::TooLarge {
+                part: ResponsePart::Body,
+                limit,
+            })));
         };
         self.left = left;
         Poll::Ready(Some(frame))

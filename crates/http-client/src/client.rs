@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use crate::address::AddressPolicy;
 use crate::body::{Body, Progress, Reading, ResponseBody, Upload};
 use crate::connect::{Connector, Dial, Resolve, SystemResolver};
-use crate::error::{ClientError, Part, Phase};
+use crate::error::{ClientError, Phase, ResponsePart};
 use crate::redirect::{Redirect, redirect, strip_credentials};
 use crate::tls::{self, Identity, Roots, TlsError};
 
@@ -365,7 +365,7 @@ impl Client {
                     let answer = answer.map_err(failed)?;
                     // The buffer of HTTP/1 is a bound with slack: what was read at once is parsed.
                     if header_size(answer.headers()) > *header_limit {
-                        let (part, limit) = (Part::Header, *header_limit);
+                        let (part, limit) = (ResponsePart::Header, *header_limit);
                         return Err(ClientError::TooLarge { part, limit });
                     }
                     return Ok(answer);

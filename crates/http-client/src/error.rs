@@ -66,7 +66,7 @@ pub enum ClientError {
     #[error("the {part} of the answer is larger than {limit} bytes")]
     TooLarge {
         /// Which part of the answer.
-        part: Part,
+        part: ResponsePart,
         /// How large it may be.
         limit: usize,
     },
@@ -97,7 +97,7 @@ pub enum Phase {
 
 /// A part of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Part {
+pub enum ResponsePart {
     /// Status and header.
     #[error("header")]
     Header,
@@ -136,7 +136,7 @@ impl ClientError {
                 return ours.clone();
             }
             if next.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse_too_large) {
-                return Self::TooLarge { part: Part::Header, limit: header_limit };
+                return Self::TooLarge { part: ResponsePart::Header, limit: header_limit };
             }
             cause = next.source();
         }

@@ -26,7 +26,7 @@ pub use address::{AddressPolicy, AddressRefusal};
 pub use body::{Body, ResponseBody};
 pub use client::{Bounds, Client, Limits, PlainHttp, Protocols, Settings, Timeouts};
 pub use connect::{Resolve, Resolved, SystemResolver};
-pub use error::{ClientError, Part, Phase};
+pub use error::{ClientError, Phase, ResponsePart};
 pub use tls::{Identity, Roots, TlsError};
 
 /// An error of any type, as bodies and resolvers return it.

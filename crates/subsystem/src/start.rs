@@ -162,7 +162,7 @@ pub struct Parts {
     pub filters: BTreeMap<Place, Filter>,
     /// What goes on beside the controllers.
     pub background: Vec<Background>,
-    /// What is told of settings that changed.
+    /// Apply settings that changed.
     pub reconfigure: Vec<Reconfigure>,
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use gantry_http_client::{
-    AddressPolicy, Body, Bounds, ClientError, Limits, Part, PlainHttp, Protocols, Roots, Settings,
-    Timeouts, TlsError,
+    AddressPolicy, Body, Bounds, ClientError, Limits, PlainHttp, Protocols, ResponsePart, Roots,
+    Settings, Timeouts, TlsError,
 };
 use gantry_process::clock::Clock;
 use gantry_process::error_chain;
@@ -116,7 +116,7 @@ impl Client {
         let (parts, body) = match answer {
             Ok(answer) => answer.into_parts(),
             // One that says in its header that it is too large.
-            Err(error @ ClientError::TooLarge { part: Part::Body, .. }) => {
+            Err(error @ ClientError::TooLarge { part: ResponsePart::Body, .. }) => {
                 return Err(unread(hook, &url, &error));
             }
             Err(error) => return Err(failed(no_answer(&error, &hook.server_name()))),

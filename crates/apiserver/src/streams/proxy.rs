@@ -26,7 +26,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use self::backend::Backend;
-use self::rewrite::{Kept, Proxied};
+use self::rewrite::{KeptHeaders, Proxied};
 use super::activity::Activity;
 use crate::api::{Api, Ask};
 use crate::body::{Body, full};
@@ -61,7 +61,7 @@ impl Api {
         {
             return Ok(redirect(&proxied.with_slash()));
         }
-        let kept = if upgrades { Kept::Upgrade } else { Kept::Nothing };
+        let kept = if upgrades { KeptHeaders::Upgrade } else { KeptHeaders::Nothing };
         let request = rewrite::request(&ask, &proxied, kept)?;
         match upgrades {
             true => self.proxy_upgrade(backend, request).await,
@@ -142,7 +142,7 @@ impl Api {
                 let words = format!("invalid upgrade response: status code {code}");
                 return Err(Refusal::failure(words));
             }
-            rewrite::remove_hop_by_hop(response.headers_mut(), Kept::Nothing);
+            rewrite::remove_hop_by_hop(response.headers_mut(), KeptHeaders::Nothing);
             return Ok(response.map(|incoming| {
                 Streamed { connection, incoming, activity, end, _place: place }.boxed_unsync()
             }));
@@ -152,7 +152,7 @@ impl Api {
         let Ok(Ok(program)) = joined else {
             return Err(failed("the program did not go on after the upgrade".to_owned()));
         };
-        rewrite::remove_hop_by_hop(response.headers_mut(), Kept::Upgrade);
+        rewrite::remove_hop_by_hop(response.headers_mut(), KeptHeaders::Upgrade);
         let mut response = response.map(|_| full(""));
         let upgrade = HeaderValue::from_static("Upgrade");
         response.headers_mut().insert(CONNECTION, upgrade);

@@ -17,9 +17,8 @@ use crate::subsystems::SUBSYSTEMS;
 
 mod metrics;
 
-/// What the operator itself is told, as the keys of the file are named. Every value is valid, and zeros that
-/// stand for a default have been replaced by it. What subsystems are told they read themselves
-/// ([`Values::section`]).
+/// The settings of the operator itself, as the keys of the file are named. Every value is valid, and zeros that
+/// stand for a default have been replaced by it. Subsystems read their own sections ([`Values::section`]).
 #[derive(Clone, Debug, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Operator {

@@ -29,7 +29,7 @@ use serde_json::Value;
 use super::reload::Board;
 use super::{Shell, Start};
 use crate::config::operator::{LeaderElection, Operator};
-use crate::status_page::StatusPage;
+use crate::status_page::{StatusPage, caches_filled};
 use crate::subsystems::{self, CONTROLLERS};
 
 /// How long writes that are under way may take when the operator is told to stop. The rest of its
@@ -42,7 +42,7 @@ pub(super) struct Standing {
     clock: Clock,
     started: Timestamp,
     controllers: Arc<OnceLock<Result<Handle, String>>>,
-    /// What is told of settings that changed.
+    /// Applies settings that changed to the subsystems.
     reconfigure: Arc<OnceLock<Vec<Reconfigure>>>,
     /// What the API server is answered about the leaves of AppWrappers.
     pub(super) leaves: LeafAdmission,
@@ -77,16 +77,7 @@ impl Standing {
             Some(Err(why)) => return Err(why.clone()),
             Some(Ok(handle)) => handle,
         };
-        let missing = handle.missing();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let say = missing.iter().map(|it| match &it.why {
-            Some(why) => format!("{} ({why})", it.resource),
-            None => format!("{} (being listed)", it.resource),
-        });
-        let missing: Vec<_> = say.collect();
-        Err(format!("not seen yet: {}", missing.join(", ")))
+        caches_filled(handle)
     }
 
     /// Whether this replica leads; none if no controller runs.
@@ -150,11 +141,14 @@ pub(super) async fn prepare(
     standing: &Standing,
 ) -> anyhow::Result<Prepared> {
     let gate = Gate::default();
-    let clients = OperatorClients { config: &start.config, gate: gate_of(start, &gate) };
+    let clients = OperatorClients::new(start, &gate)?;
     let settings = &start.checked.settings;
     let runs = |name: &str| is_chosen(settings, name);
     let namespace = || Ok(start.follow.sources.own_namespace()?);
-    let offers = Offers::default().with(standing.leaves.clone()).with(pod_runtime(start)?);
+    let mut offers = Offers::default().with(standing.leaves.clone());
+    if start.checked.values.is_on("simulation.enabled") {
+        offers = offers.with(pod_runtime(start)?);
+    }
     let setup = Setup {
         values: &start.checked.values,
         host: Host::Cluster,
@@ -217,28 +211,34 @@ pub(super) fn start(
     Ok(())
 }
 
-/// The gate of those who write, where several compete.
-fn gate_of(start: &Start, gate: &Gate) -> Option<Gate> {
-    start.lease_namespace.is_some().then(|| gate.clone())
+/// The clients of the operator, shared by all subsystems: every request has the operator's own account.
+struct OperatorClients {
+    writer: kube::Client,
+    reader: kube::Client,
 }
 
-/// Clients of the operator: on a cluster of somebody else it is nobody but itself.
-struct OperatorClients<'a> {
-    config: &'a kube::Config,
-    gate: Option<Gate>,
-}
-
-impl Clients for OperatorClients<'_> {
-    fn writer(&self, _: &Identity) -> Result<kube::Client, StartError> {
-        let client = match &self.gate {
-            Some(gate) => to_cluster_behind(self.config.clone(), gate.clone()),
-            None => to_cluster(self.config.clone()),
+impl OperatorClients {
+    /// Writes pass `gate` where replicas compete for the lease.
+    fn new(start: &Start, gate: &Gate) -> anyhow::Result<Self> {
+        let config = || start.config.clone();
+        let writer = match start.lease_namespace {
+            Some(_) => to_cluster_behind(config(), gate.clone()),
+            None => to_cluster(config()),
         };
-        Ok(client?)
+        Ok(Self {
+            writer: writer.context("could not make a client for writes")?,
+            reader: to_cluster(config()).context("could not make a client for questions")?,
+        })
+    }
+}
+
+impl Clients for OperatorClients {
+    fn writer(&self, _: &Identity) -> Result<kube::Client, StartError> {
+        Ok(self.writer.clone())
     }
 
     fn reader(&self, _: &Identity) -> Result<kube::Client, StartError> {
-        Ok(to_cluster(self.config.clone())?)
+        Ok(self.reader.clone())
     }
 }
 

@@ -403,15 +403,15 @@ async fn answers_that_are_too_large_or_broken_off_are_told_apart() {
     let large = |part, limit| format!("the {part} of the answer is larger than {limit} bytes");
     let table = [
         (ok(&"x".repeat(64)), None),
-        (ok(&"x".repeat(65)), Some(large(Part::Body, 64))),
+        (ok(&"x".repeat(65)), Some(large(ResponsePart::Body, 64))),
         (
             say(&format!(
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n40\r\n{}\r\n1\r\nx\r\n",
                 "x".repeat(64)
             )),
-            Some(large(Part::Body, 64)),
+            Some(large(ResponsePart::Body, 64)),
         ),
-        (say(&header), Some(large(Part::Header, 64 << 10))),
+        (say(&header), Some(large(ResponsePart::Header, 64 << 10))),
         (Act::Close(""), Some("the connection broke off".to_owned())),
         (Act::Close("HTTP/1.1 200 OK\r\n"), Some("the connection broke off".to_owned())),
         (

@@ -26,13 +26,10 @@ pub(super) fn start(setup: Setup<'_>) -> Result<Parts, StartError> {
     // A host starts the simulation once.
     let _ = runtime.observer.set(programs.observer().clone());
     let mut parts = Parts::default();
-    for Member { controller, user, groups, manager, component, workers } in
-        members::nodes(programs.kubelet())
+    for Member { controller, manager, component, workers, .. } in members::nodes(programs.kubelet())
     {
         if (setup.runs)(controller.name()) {
-            let groups = groups.iter().map(|it| (*it).to_owned()).collect();
-            let identity = Identity { user, groups, for_users: false };
-            let actor = setup.actor(&identity, manager, component)?;
+            let actor = setup.actor(&nodes(), manager, component)?;
             parts.seats.push(Seat { controller, actor, workers });
         }
     }

@@ -69,7 +69,7 @@ pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
 
 /// Which headers about the connection are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptHeaders {
     Nothing,
     /// What it becomes.
     Upgrade,
@@ -79,7 +79,7 @@ pub(super) enum Kept {
 pub(super) fn request(
     ask: &Ask,
     proxied: &Proxied,
-    kept: Kept,
+    kept: KeptHeaders,
 ) -> Result<Request<Full<Bytes>>, Refusal> {
     let mut headers = ask.headers.clone();
     remove_hop_by_hop(&mut headers, kept);
@@ -122,7 +122,7 @@ fn add_forwarded(headers: &mut HeaderMap, ask: &Ask, proxied: &Proxied) {
 }
 
 /// Removes what is about one connection and not about the message.
-pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: Kept) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: KeptHeaders) {
     let listed = headers.get_all(CONNECTION).iter().filter_map(|it| it.to_str().ok());
     let listed: Vec<String> =
         listed.flat_map(|it| it.split(',')).map(|it| it.trim().to_ascii_lowercase()).collect();
@@ -144,7 +144,7 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap, kept: Kept) {
     for name in listed {
         headers.remove(name);
     }
-    if let (Kept::Upgrade, Some(upgrade)) = (kept, upgrade) {
+    if let (KeptHeaders::Upgrade, Some(upgrade)) = (kept, upgrade) {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, upgrade);
     }
@@ -187,7 +187,7 @@ pub(super) fn response(
     host: Option<&HeaderValue>,
 ) -> Result<Response<Body>, Refusal> {
     let headers = response.headers_mut();
-    remove_hop_by_hop(headers, Kept::Nothing);
+    remove_hop_by_hop(headers, KeptHeaders::Nothing);
     // A program must not say who may read what this server answers.
     for name in [
         ACCESS_CONTROL_ALLOW_CREDENTIALS,

@@ -125,7 +125,7 @@ async fn a_program_has_what_its_pod_says() {
     let whose = "system:serviceaccount:default:reader";
     assert!(code == 403 && refused.contains(whose), "{code} {refused}");
 
-    // It withdraws its readiness: the pod, and whoever is sent to it, follow; and back.
+    // It withdraws its readiness: the pod and its endpoints follow, both ways.
     for is in [false, true] {
         assert_eq!(ask("PUT", &address, "/ready", &is.to_string()).await.0, 200);
         cluster.until(&path, "followed its program", |it| is_ready(it) == is).await;

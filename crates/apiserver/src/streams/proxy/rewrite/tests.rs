@@ -51,9 +51,9 @@ fn no_header_about_the_connection_or_the_caller_goes_on() {
         headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
     for (kept, expected) in [
-        (Kept::Nothing, vec!["accept", "cookie", "sec-websocket-protocol"]),
+        (KeptHeaders::Nothing, vec!["accept", "cookie", "sec-websocket-protocol"]),
         (
-            Kept::Upgrade,
+            KeptHeaders::Upgrade,
             vec!["accept", "connection", "cookie", "sec-websocket-protocol", "upgrade"],
         ),
     ] {
